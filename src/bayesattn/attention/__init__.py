@@ -1,0 +1,7 @@
+"""One entry point, `attend`: the posterior mean of the values under a prior over distance."""
+
+from bayesattn.attention.posterior import KERNELS, Certified, Decomposed, attend
+from bayesattn.attention.ssmax import SCOPES, SSMax
+from bayesattn.attention.visibility import Visibility
+
+__all__ = ["KERNELS", "SCOPES", "Certified", "Decomposed", "SSMax", "Visibility", "attend"]

@@ -1,0 +1,122 @@
+"""Which keys a query sees: causality, cache offset, padding, packed documents and window in one place.
+
+Query row i sits at physical index `offset + i`. It sees key j iff
+
+    first[b, i] <= j <= offset + i   and   j > offset + i - window
+
+`first` unites left padding and packed documents: both only say where a query's history begins.
+Distances are physical differences, so padding and caches never shift them.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Run(NamedTuple):
+    """Query rows [start, stop) of one sequence (all of them if batch is None) with one `first`."""
+
+    batch: int | None
+    start: int
+    stop: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """Keys seen by T queries at physical indices offset .. offset+T-1 (see the module)."""
+
+    num_queries: int
+    offset: int = 0
+    first: Tensor | None = None
+    """[B, T] index of the first visible key of each query; None means 0 everywhere."""
+    window: int | None = None
+    """Number of most recent keys seen, own token included; None means all."""
+    exempt: int = 0
+    """Keys first .. first+exempt-1 have log-prior 0 whatever their distance."""
+
+    @property
+    def end(self) -> int:
+        """One past the last key any query sees: cache rows from here on are unwritten."""
+        return self.offset + self.num_queries
+
+    @property
+    def span(self) -> int:
+        """Length of a distance table that covers every visible pair."""
+        return self.end if self.window is None else min(self.end, self.window)
+
+    def positions(self, device: torch.device) -> Tensor:
+        """[T] physical index of each query."""
+        return torch.arange(self.offset, self.end, device=device)
+
+    def mask(self, device: torch.device) -> Tensor:
+        """[B or 1, 1, T, end] True where the key is visible."""
+        query = self.positions(device)[:, None]
+        key = torch.arange(self.end, device=device)[None, :]
+        seen = key <= query
+        if self.window is not None:
+            seen = seen & (key > query - self.window)
+        if self.first is None:
+            return seen[None, None]
+        return (seen[None] & (key[None] >= self.first[:, :, None]))[:, None]
+
+    def exempted(self, device: torch.device) -> Tensor:
+        """[B or 1, 1, T, end] True where the key is exempt from the prior."""
+        key = torch.arange(self.end, device=device)
+        if self.first is None:
+            return (key < self.exempt)[None, None, None, :].expand(1, 1, self.num_queries, -1)
+        return (key[None, None, :] < self.first[:, :, None] + self.exempt)[:, None]
+
+    def count(self, device: torch.device) -> Tensor:
+        """[B or 1, T] number of visible keys, n of SSMax; 0 for rows of padding."""
+        seen = self.positions(device)[None] + 1
+        if self.first is not None:
+            seen = (seen - self.first).clamp(min=0)
+        return seen if self.window is None else seen.clamp(max=self.window)
+
+    def runs(self) -> list[Run]:
+        """Cut the queries where `first` changes: inside a run visibility is a plain causal band.
+
+        Rows of padding, which see nothing, belong to no run.
+        """
+        if self.first is None:
+            return [Run(None, 0, self.num_queries, 0)]
+        runs: list[Run] = []
+        first = self.first.cpu()
+        if bool((first == first[:1]).all()):
+            return _cut(first[0], None, self.offset)
+        for batch, row in enumerate(first):
+            runs += _cut(row, batch, self.offset)
+        return runs
+
+
+def _cut(first: Tensor, batch: int | None, offset: int) -> list[Run]:
+    values, lengths = torch.unique_consecutive(first, return_counts=True)
+    runs: list[Run] = []
+    stop = 0
+    for value, length in zip(values.tolist(), lengths.tolist(), strict=True):
+        start, stop = stop, stop + length
+        alive = max(start, value - offset)  # rows before it are padding
+        if alive < stop:
+            runs.append(Run(batch, alive, stop, value))
+    return runs
+
+
+def first_visible(
+    num_queries: int, offset: int, documents: Tensor | None, padding: Tensor | None
+) -> Tensor | None:
+    """[B, T] index of the first key each query may see, from document ids [B, S] and padding [B]."""
+    first = None
+    if documents is not None:
+        end = offset + num_queries
+        key = torch.arange(end, device=documents.device)
+        documents = documents[:, :end]
+        fresh = torch.ones_like(documents, dtype=torch.bool)
+        fresh[:, 1:] = documents[:, 1:] != documents[:, :-1]
+        first = torch.where(fresh, key, 0).cummax(dim=1).values[:, offset:]
+    if padding is not None:
+        start = padding[:, None].expand(-1, num_queries)
+        first = start if first is None else torch.maximum(first, start)
+    return first
