@@ -1,0 +1,63 @@
+# Each target installs what it needs into .venv, at the versions of constraints.txt, and installs
+# nothing again until pyproject.toml or constraints.txt changes.
+#   make test ARGS="-k priors"      pass arguments on
+#   make test PYTHON=python3.12     use another Python
+
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
+
+.PHONY: help demo test check bench docs install clean
+
+help:
+	@echo "make demo    run the quick tier of every study and write the report"
+	@echo "make test    run the tests"
+	@echo "make check   ruff, formatting, pyright"
+	@echo "make bench   time the attention kernels against plain attention"
+	@echo "make docs    build the documentation into site/"
+	@echo "make install only set up .venv"
+	@echo "make clean   remove .venv and everything built"
+
+demo: $(VENV)/.installed
+	@$(BIN)/bayesattn demo $(ARGS)
+
+# One thread for each worker: two workers on two cores beat one worker with two threads.
+test: $(VENV)/.installed
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(VENV)/.installed
+	@$(BIN)/bayesattn bench attention $(ARGS)
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+install: $(VENV)/.installed
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "bayesattn needs Python 3.11 or newer, and $(PYTHON) is not:" \
+	    "name one with make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch comes first and alone: at another version it may bring gigabytes of CUDA libraries.
+# The stamps are written last, so an interrupted install is taken up again.
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+	$(PIP) torch
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) site build dist report .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
