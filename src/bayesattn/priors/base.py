@@ -1,0 +1,135 @@
+"""What every prior is: an unnormalised log-density over the distance from query to key, per head.
+
+    attention_ij ∝ exp(content_ij) · exp(log_prior(i - j))
+
+A prior lives in one file: a subclass of `Prior` with a `name`, its parameters, their
+`initial_values`, the formula (`_log_prior`) and how far it reaches (`_reach`). It is registered by
+one entry in `bayesattn.priors.PRIORS`. Shapes: H heads, n distances.
+"""
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Prior(nn.Module, ABC):
+    """Base of all priors. The first dimension of every parameter is the head.
+
+    Args:
+        num_heads: query heads.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, num_heads: int) -> None:
+        """See the class."""
+        super().__init__()
+        self.num_heads = at_least("num_heads", num_heads, 1)
+
+    @abstractmethod
+    def _log_prior(self, distance: Tensor) -> Tensor:
+        """[H, n] log-density at `distance` [n], in the dtype of `distance` (at least float32)."""
+
+    @abstractmethod
+    def _reach(self, drop: float) -> Tensor:
+        """[H] largest integer distance whose log-density is within `drop` of the largest one."""
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """Start of each parameter and buffer, by name."""
+        return {}
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Put every parameter back to its initial value."""
+        for name, value in self.initial_values().items():
+            getattr(self, name).copy_(value)
+
+    def log_prior(self, distance: Tensor) -> Tensor:
+        """Unnormalised log-density [H, n] at distances [n], each finite and at least 0.
+
+        Float64 if the parameters are float64, otherwise float32: half-precision parameters are
+        upcast, because a bias rounded to bfloat16 cannot tell distance 256 from 257.
+        Differentiable in the parameters.
+        """
+        if distance.dim() != 1:
+            shape = tuple(distance.shape)
+            raise ValueError(f"distance must have one dimension, [n], not the shape {shape}")
+        if readable(distance) and not bool(((distance >= 0) & (distance < math.inf)).all()):
+            raise ValueError("distance must be finite and at least 0 (query index minus key index)")
+        return self._log_prior(distance.to(self._dtype))
+
+    def forward(self, distance: Tensor) -> Tensor:
+        """Same as `log_prior`."""
+        return self.log_prior(distance)
+
+    def table(self, length: int) -> Tensor:
+        """[H, length] log-density at distances 0 .. length-1, on the device of the parameters."""
+        if length < 1:
+            raise ValueError(f"length must be at least 1, not {length}")
+        return self._log_prior(torch.arange(length, dtype=self._dtype, device=self._anchor.device))
+
+    @torch.no_grad()
+    def reach(self, tolerance: float = 1e-6) -> Tensor:
+        """[H] distance beyond which density / (its maximum) < tolerance; inf if there is none.
+
+        Distances are the integers 0, 1, 2, … that attention uses: the result is the last one
+        whose relative density is still at least `tolerance`.
+        """
+        if not 0 < tolerance < 1:
+            raise ValueError(f"tolerance must lie strictly between 0 and 1, not {tolerance}")
+        return self._reach(-math.log(tolerance)).to(self._anchor.device, self._dtype)
+
+    def check(self) -> None:
+        """Raise ValueError naming parameter and head if a parameter is NaN or infinite."""
+        for name, values in itertools.chain(self.named_parameters(), self.named_buffers()):
+            values = values.detach()
+            bad = ~torch.isfinite(values)
+            if bad.any():
+                head, value = int(bad.nonzero()[0, 0]), values[bad][0].item()
+                raise ValueError(
+                    f"{name} of head {head} of the {self.name} prior is {value}; parameters must "
+                    "be finite (lower the learning rate or clip the gradients)"
+                )
+
+    def draw(self, length: int = 128, ax: "Axes | None" = None) -> "Axes":
+        """Draw the prior normalised over distances 0 .. length-1, one line per head."""
+        from bayesattn.priors.drawing import draw_density
+
+        return draw_density(self, length, ax)
+
+    def extra_repr(self) -> str:
+        """Shown by print(model)."""
+        return f"num_heads={self.num_heads}"
+
+    @property
+    def _anchor(self) -> Tensor:
+        """Any tensor of the module: it tells where the prior lives."""
+        return next(itertools.chain(self.parameters(), self.buffers()))
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.promote_types(self._anchor.dtype, torch.float32)
+
+
+def at_least(name: str, value: object, minimum: int) -> int:
+    """`value` if it is an integer of at least `minimum`, an error naming it otherwise."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise ValueError(f"{name} must be an integer of at least {minimum}, not {value!r}")
+    return value
+
+
+def readable(values: Tensor) -> bool:
+    """Whether looking at values is cheap: no GPU has to wait for it, no compiled graph breaks."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def wide(values: Tensor) -> Tensor:
+    """Detached float64 copy on the CPU, for closed forms that must not round."""
+    return values.detach().cpu().double()
