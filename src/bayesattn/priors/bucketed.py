@@ -1,0 +1,75 @@
+"""Bucketed prior = relative position bias of T5 (Raffel et al. 2020, arXiv 1910.10683).
+
+    log p(r) = theta_bucket[h, bucket(r)]
+
+Causal buckets: the first half hold one distance each, the rest grow logarithmically up to
+`max_distance`, and the last holds everything beyond.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from bayesattn.priors.base import Prior, at_least, wide
+from bayesattn.priors.drawing import draw_to_file
+
+
+class Bucketed(Prior):
+    """`log p(r) = theta_bucket[h, bucket(r)]`, a learned step function of distance.
+
+    `theta_bucket` [H, num_buckets] is T5's embedding transposed. It starts at zero, the uniform
+    prior, where T5 draws it at random: the heads are told apart by their content anyway.
+
+    Args:
+        num_heads: query heads.
+        num_buckets: steps of the function.
+        max_distance: start of the last bucket at the latest.
+    """
+
+    name = "bucketed"
+
+    def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128) -> None:
+        """See the class."""
+        super().__init__(num_heads)
+        self.num_buckets = at_least("num_buckets", num_buckets, 2)
+        self.max_distance = at_least("max_distance", max_distance, num_buckets // 2 + 1)
+        self.theta_bucket = nn.Parameter(torch.empty(num_heads, num_buckets))
+        self.reset_parameters()
+
+    def initial_values(self) -> dict[str, Tensor]:
+        """Zero: uniform."""
+        return {"theta_bucket": torch.zeros(self.num_heads, self.num_buckets)}
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """[n] bucket of each distance."""
+        exact = self.num_buckets // 2
+        # The operations of T5 in its order and precision: a bucket must not move by rounding.
+        growth = torch.log(distance.float().clamp(min=exact) / exact)
+        growth = growth / math.log(self.max_distance / exact) * (self.num_buckets - exact)
+        far = (exact + growth.long()).clamp(max=self.num_buckets - 1)
+        return torch.where(distance < exact, distance.long(), far)
+
+    def _log_prior(self, distance: Tensor) -> Tensor:
+        return self.theta_bucket.to(distance.dtype).index_select(1, self.bucket(distance))
+
+    def _reach(self, drop: float) -> Tensor:
+        # Every distance from max_distance on is in the last bucket, so this scan is complete.
+        distance = torch.arange(self.max_distance + 1, device="cpu")
+        values = wide(self.theta_bucket)[:, self.bucket(distance)]
+        near_top = values >= values.amax(dim=1, keepdim=True) - drop
+        last = torch.where(near_top, distance, 0).amax(dim=1).double()
+        return last.masked_fill(near_top[:, -1], math.inf)
+
+    def extra_repr(self) -> str:
+        """Shown by print(model)."""
+        buckets = f"num_buckets={self.num_buckets}, max_distance={self.max_distance}"
+        return f"{super().extra_repr()}, {buckets}"
+
+
+if __name__ == "__main__":
+    prior = Bucketed(1)
+    # An untrained one is flat; show the steps with ALiBi's slope 1/8 at the buckets.
+    with torch.no_grad():
+        prior.theta_bucket.copy_(-torch.arange(32.0) / 8)
+    draw_to_file(prior)
