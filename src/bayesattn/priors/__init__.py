@@ -1,0 +1,53 @@
+"""Priors: what attention believes about the distance to a key before it looks at the content."""
+
+import difflib
+import inspect
+import warnings
+from typing import Any
+
+from bayesattn.priors.base import Prior
+from bayesattn.priors.bucketed import Bucketed
+from bayesattn.priors.generalized_gaussian import GeneralizedGaussian
+from bayesattn.priors.laplace import Laplace
+from bayesattn.priors.student import Student
+from bayesattn.priors.uniform import Uniform
+
+__all__ = [
+    "PRIORS",
+    "Bucketed",
+    "GeneralizedGaussian",
+    "Laplace",
+    "Prior",
+    "Student",
+    "Uniform",
+    "make_prior",
+]
+
+PRIORS: dict[str, type[Prior]] = {
+    prior.name: prior for prior in (Uniform, Laplace, GeneralizedGaussian, Student, Bucketed)
+}
+
+# `python -m bayesattn.priors.laplace` finds its file imported already, by the lines above, and
+# Python warns; that is harmless, since the file then only draws itself.
+warnings.filterwarnings("ignore", r"'bayesattn\.priors\.\w+' found in sys\.modules", RuntimeWarning)
+
+
+def make_prior(name: str, num_heads: int, **options: Any) -> Prior:
+    """The prior called `name`, one of `PRIORS`, built with its own options.
+
+    >>> make_prior("ggd", 8, init="mixed")
+    GeneralizedGaussian(num_heads=8, init='mixed', learn_mu=False)
+    """
+    if name not in PRIORS:
+        near = difflib.get_close_matches(name, PRIORS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"unknown prior {name!r}{hint}; choose one of {', '.join(PRIORS)}")
+    kind = PRIORS[name]
+    allowed = [option for option in inspect.signature(kind).parameters if option != "num_heads"]
+    for option in options:
+        if option not in allowed:
+            raise TypeError(
+                f"the {name} prior has no option {option!r}; "
+                f"its options are: {', '.join(allowed) or 'none'}"
+            )
+    return kind(num_heads, **options)
