@@ -1,0 +1,184 @@
+"""From numbers per seed to a judgement: intervals, permutation nulls, and the verdict rule.
+
+The rule, written once. A claim says that an effect, oriented so that larger is in its favour,
+exceeds a null by more than a minimum. With the `LEVEL` interval of its mean over seeds,
+
+    supported     interval.low  > null + minimum
+    refuted       interval.high < null + minimum
+    inconclusive  the interval holds null + minimum, or there is no interval (one seed)
+
+so, where the interval covers as stated, a claim whose effect is exactly null + minimum is called
+supported in (1 - LEVEL) / 2 of all runs, and refuted as often. An exact identity has no sampling
+error: it is supported when the largest error over all seeds is within a tolerance, and only if
+the same comparison, made where the identity is false, finds a difference far beyond it.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVEL = 0.95
+SMALL_SAMPLE = 30
+"""Below this many values BCa intervals cover too rarely and Student's t is used."""
+POWER = 1000.0
+"""A control must differ by this many tolerances, or the identity was not really tested."""
+
+Values = Sequence[float] | NDArray[np.float64]
+Statistic = Callable[..., Any]
+
+
+class Outcome(StrEnum):
+    """What a judgement says of a claim."""
+
+    SUPPORTED = "supported"
+    REFUTED = "refuted"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Interval(NamedTuple):
+    """A confidence interval, both ends included."""
+
+    low: float
+    high: float
+
+
+class Judgement(NamedTuple):
+    """An outcome, the value and interval it rests on, and why, in one sentence."""
+
+    outcome: Outcome
+    value: float
+    interval: Interval | None
+    reason: str
+
+
+@cache
+def _scipy_stats() -> Any:
+    # scipy.stats takes a second to import, and most commands never compute an interval.
+    return import_module("scipy.stats")
+
+
+def _sample(values: Values) -> NDArray[np.float64]:
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or sample.size == 0:
+        raise ValueError(f"values must be a non-empty list of numbers, not of shape {sample.shape}")
+    if not np.isfinite(sample).all():
+        raise ValueError("values must be finite: one of them is NaN or infinite")
+    return sample
+
+
+def mean_interval(values: Values, level: float = LEVEL) -> Interval | None:
+    """Interval of the mean: Student's t for fewer than `SMALL_SAMPLE` values, BCa from there on.
+
+    One value gives no interval.
+    """
+    sample = _sample(values)
+    if sample.size == 1:
+        return None
+    if sample.size >= SMALL_SAMPLE:
+        return bootstrap_interval(sample, level=level)
+    half = _scipy_stats().t.ppf((1 + level) / 2, sample.size - 1) * sample.std(ddof=1)
+    half = float(half / np.sqrt(sample.size))
+    mean = float(sample.mean())
+    return Interval(mean - half, mean + half)
+
+
+def bootstrap_interval(
+    values: Values, statistic: Statistic = np.mean, level: float = LEVEL, seed: int = 0
+) -> Interval:
+    """BCa bootstrap interval of `statistic(values, axis=…)`, repeatable for a given seed."""
+    sample = _sample(values)
+    if np.ptp(sample) == 0:  # every resample is the sample, and BCa would divide zero by zero
+        value = float(statistic(sample, axis=0))
+        return Interval(value, value)
+    result = _scipy_stats().bootstrap(
+        (sample,), statistic, confidence_level=level, method="BCa", rng=np.random.default_rng(seed)
+    )
+    return Interval(*map(float, result.confidence_interval))
+
+
+def wilson_interval(successes: int, trials: int, level: float = LEVEL) -> Interval:
+    """Wilson score interval of a proportion, sensible at 0 and at `trials` successes too."""
+    if not 0 <= successes <= trials or trials == 0:
+        raise ValueError(f"successes must lie in 0..trials, not {successes} of {trials}")
+    test = _scipy_stats().binomtest(successes, trials)
+    interval = test.proportion_ci(confidence_level=level, method="wilson")
+    return Interval(float(interval.low), float(interval.high))
+
+
+def permutation_p(first: Values, second: Values, seed: int = 0, resamples: int = 9999) -> float:
+    """P(difference of means at least as large as seen), were the labels exchangeable.
+
+    One-sided: small when the mean of `first` exceeds that of `second`.
+    """
+
+    def difference(a: Any, b: Any, axis: int) -> Any:
+        return np.mean(a, axis=axis) - np.mean(b, axis=axis)
+
+    result = _scipy_stats().permutation_test(
+        (_sample(first), _sample(second)),
+        difference,
+        vectorized=True,
+        n_resamples=resamples,
+        alternative="greater",
+        rng=np.random.default_rng(seed),
+    )
+    return float(result.pvalue)
+
+
+def judge_effect(
+    values: Values, *, null: float = 0.0, minimum: float = 0.0, level: float = LEVEL
+) -> Judgement:
+    """The rule at the top of this file, for one value of the effect per seed."""
+    if minimum < 0:
+        raise ValueError(f"minimum must be 0 or more, not {minimum}")
+    mean = float(_sample(values).mean())
+    interval = mean_interval(values, level)
+    needed = null + minimum
+    if interval is None:
+        return Judgement(
+            Outcome.INCONCLUSIVE, mean, None, "one seed gives no interval: run at least two"
+        )
+    shown = f"the {level:.0%} interval [{interval.low:.3g}, {interval.high:.3g}]"
+    if interval.low > needed:
+        return Judgement(
+            Outcome.SUPPORTED, mean, interval, f"{shown} lies above the {needed:.3g} needed"
+        )
+    if interval.high < needed:
+        return Judgement(
+            Outcome.REFUTED, mean, interval, f"{shown} lies below the {needed:.3g} needed"
+        )
+    return Judgement(Outcome.INCONCLUSIVE, mean, interval, f"{shown} holds the {needed:.3g} needed")
+
+
+def judge_identity(errors: Values, controls: Values, *, tolerance: float) -> Judgement:
+    """Supported when max(errors) <= tolerance and min(controls) > `POWER` * tolerance.
+
+    Args:
+        errors: largest difference between the two sides, one per seed.
+        controls: the same difference where the identity is false, so it must be large.
+        tolerance: what rounding alone may cause.
+    """
+    worst = float(np.max(np.asarray(errors, dtype=np.float64)))
+    weakest = float(np.min(np.asarray(controls, dtype=np.float64)))
+    if not worst <= tolerance:  # so that NaN refutes
+        reason = f"the largest error {worst:.2g} exceeds the tolerance {tolerance:.0e}"
+        return Judgement(Outcome.REFUTED, worst, None, reason)
+    if not weakest > POWER * tolerance:
+        reason = f"the control differs by only {weakest:.2g}: this comparison could not have failed"
+        return Judgement(Outcome.INCONCLUSIVE, worst, None, reason)
+    reason = f"the largest error {worst:.2g} is within the tolerance {tolerance:.0e}"
+    return Judgement(Outcome.SUPPORTED, worst, None, f"{reason}; the control gives {weakest:.2g}")
+
+
+def judge_all(judgements: Sequence[Judgement]) -> Judgement:
+    """A claim in several parts holds when each part does: the weakest part decides."""
+    for outcome in (Outcome.REFUTED, Outcome.INCONCLUSIVE):
+        for judgement in judgements:
+            if judgement.outcome is outcome:
+                return judgement
+    return judgements[0]

@@ -1,0 +1,189 @@
+"""Intervals cover, nulls are uniform, and the verdict rule errs as often as it says."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesattn import stats
+from bayesattn.stats import Judgement, Outcome
+
+SIMULATIONS = 2000
+
+
+def within(rate, expected, trials):
+    """Whether an observed rate is within four standard errors of the expected one."""
+    return abs(rate - expected) < 4 * math.sqrt(expected * (1 - expected) / trials)
+
+
+def contains(interval, value):
+    return interval.low <= value <= interval.high
+
+
+def test_t_interval_covers_as_stated_with_few_seeds():
+    rng = np.random.default_rng(1)
+    for n in (2, 3, 5):
+        hits = [contains(stats.mean_interval(rng.normal(7, 2, n)), 7) for _ in range(SIMULATIONS)]
+        assert within(np.mean(hits), stats.LEVEL, SIMULATIONS)
+
+
+def test_bootstrap_interval_covers_nearly_as_stated_on_skewed_data():
+    rng = np.random.default_rng(2)
+    n, trials = 60, 300
+    hits = [contains(stats.mean_interval(rng.exponential(1, n)), 1) for _ in range(trials)]
+    assert 0.90 <= np.mean(hits) <= 0.98
+
+
+def test_bootstrap_interval_is_repeatable_and_takes_any_statistic():
+    values = np.random.default_rng(3).exponential(1, 40)
+    first = stats.bootstrap_interval(values, np.median)
+    assert first == stats.bootstrap_interval(values, np.median)
+    assert contains(first, np.median(values))
+    assert first != stats.bootstrap_interval(values, np.mean)
+
+
+def test_mean_interval_turns_to_the_bootstrap_for_large_samples():
+    values = np.random.default_rng(4).exponential(1, stats.SMALL_SAMPLE)
+    assert stats.mean_interval(values) == stats.bootstrap_interval(values)
+    low, high = stats.mean_interval(values[:-1])
+    assert low + high == pytest.approx(2 * values[:-1].mean())  # t is symmetric, BCa is not
+
+
+@pytest.mark.parametrize("n", [2, stats.SMALL_SAMPLE])
+def test_identical_values_give_a_point(n):
+    assert stats.mean_interval([0.25] * n) == (0.25, 0.25)
+
+
+def test_one_value_gives_no_interval():
+    assert stats.mean_interval([3.0]) is None
+
+
+@pytest.mark.parametrize("values", [[], [[1.0, 2.0]], [1.0, math.nan], [1.0, math.inf]])
+def test_values_that_cannot_be_summarised_are_refused(values):
+    with pytest.raises(ValueError, match="values must be"):
+        stats.mean_interval(values)
+
+
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.9])
+def test_wilson_interval_covers_on_average(p):
+    trials = 40
+    pmf = np.array(
+        [math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(trials + 1)]
+    )
+    hits = [contains(stats.wilson_interval(k, trials), p) for k in range(trials + 1)]
+    assert 0.92 <= float(pmf @ hits) <= 0.985
+
+
+def test_wilson_interval_is_never_a_point_at_the_ends():
+    assert stats.wilson_interval(0, 10).low == 0 < stats.wilson_interval(0, 10).high
+    assert stats.wilson_interval(10, 10).low < 1 == stats.wilson_interval(10, 10).high
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(-1, 3), (4, 3), (0, 0)])
+def test_wilson_interval_refuses_impossible_counts(successes, trials):
+    with pytest.raises(ValueError, match="successes must lie in"):
+        stats.wilson_interval(successes, trials)
+
+
+def test_permutation_p_is_exact_for_small_samples():
+    # Only one of the C(6, 3) = 20 labellings is as extreme as this one.
+    assert stats.permutation_p([4, 5, 6], [1, 2, 3]) == pytest.approx(1 / 20)
+    assert stats.permutation_p([1, 2, 3], [4, 5, 6]) == pytest.approx(1)
+
+
+def test_permutation_p_is_uniform_under_the_null():
+    rng = np.random.default_rng(5)
+    trials = 400
+    p = [stats.permutation_p(rng.normal(size=4), rng.normal(size=4)) for _ in range(trials)]
+    # C(8, 4) = 70 labellings: p <= 0.05 for the three most extreme.
+    assert within(np.mean(np.array(p) <= 0.05), 3 / 70, trials)
+
+
+@pytest.mark.parametrize(("null", "minimum"), [(0.0, 0.0), (1.5, 0.3)])
+def test_false_verdicts_are_as_rare_as_stated(null, minimum):
+    rng = np.random.default_rng(6)
+    outcomes = [
+        stats.judge_effect(rng.normal(null + minimum, 2, 5), null=null, minimum=minimum).outcome
+        for _ in range(SIMULATIONS)
+    ]
+    tail = (1 - stats.LEVEL) / 2
+    for outcome in (Outcome.SUPPORTED, Outcome.REFUTED):
+        assert within(np.mean([o is outcome for o in outcomes]), tail, SIMULATIONS)
+
+
+def test_an_effect_short_of_the_minimum_is_refuted_even_when_it_is_not_null():
+    values = [0.10, 0.11, 0.12]
+    assert stats.judge_effect(values).outcome is Outcome.SUPPORTED
+    assert stats.judge_effect(values, minimum=0.5).outcome is Outcome.REFUTED
+    assert stats.judge_effect(values, minimum=0.11).outcome is Outcome.INCONCLUSIVE
+    assert stats.judge_effect(values, null=0.5).outcome is Outcome.REFUTED
+
+
+def test_one_seed_is_inconclusive():
+    judgement = stats.judge_effect([100.0])
+    assert judgement.outcome is Outcome.INCONCLUSIVE
+    assert judgement.interval is None
+    assert "at least two" in judgement.reason
+
+
+def test_a_negative_minimum_is_refused():
+    with pytest.raises(ValueError, match="minimum must be 0 or more"):
+        stats.judge_effect([1.0, 2.0], minimum=-1)
+
+
+@given(
+    values=st.lists(st.floats(-100, 100), min_size=2, max_size=8),
+    shift=st.floats(-50, 50),
+    minimum=st.floats(0, 10),
+)
+def test_more_effect_never_makes_a_claim_weaker(values, shift, minimum):
+    order = [Outcome.REFUTED, Outcome.INCONCLUSIVE, Outcome.SUPPORTED]
+    before = stats.judge_effect(values, minimum=minimum).outcome
+    moved = np.asarray(values) + shift
+    after = stats.judge_effect(moved, minimum=minimum).outcome
+    # Rounding may move an interval that ends exactly on the threshold.
+    low, high = stats.mean_interval(moved)
+    if min(abs(low - minimum), abs(high - minimum)) > 1e-9:
+        gap = order.index(after) - order.index(before)
+        assert gap * np.sign(shift) >= 0
+
+
+def test_an_identity_holds_only_for_every_seed():
+    controls = [0.5, 0.7]
+    assert judged([1e-8, 1e-7], controls) is Outcome.SUPPORTED
+    assert judged([1e-8, 2e-6], controls) is Outcome.REFUTED
+    assert judged([1e-6, 0.0], controls) is Outcome.SUPPORTED
+
+
+def test_an_identity_without_power_is_inconclusive():
+    assert judged([1e-8], [0.5, 1e-4]) is Outcome.INCONCLUSIVE
+
+
+def test_an_exact_count_may_have_tolerance_zero():
+    assert judged([0, 0], [192], tolerance=0) is Outcome.SUPPORTED
+    assert judged([0, 1], [192], tolerance=0) is Outcome.REFUTED
+    assert judged([0, 0], [192, 0], tolerance=0) is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("errors", [[math.nan, 0.0], [0.0, math.nan]])
+def test_nan_never_supports_an_identity(errors):
+    assert judged(errors, [0.5]) is Outcome.REFUTED
+    assert judged([0.0], [math.nan]) is Outcome.INCONCLUSIVE
+
+
+def judged(errors, controls, tolerance=1e-6):
+    return stats.judge_identity(errors, controls, tolerance=tolerance).outcome
+
+
+def test_the_weakest_part_decides():
+    supported, refuted, unclear = (
+        Judgement(outcome, value, None, outcome)
+        for outcome, value in zip(
+            (Outcome.SUPPORTED, Outcome.REFUTED, Outcome.INCONCLUSIVE), (1.0, 2.0, 3.0), strict=True
+        )
+    )
+    assert stats.judge_all([supported, unclear, refuted]) is refuted
+    assert stats.judge_all([supported, unclear]) is unclear
+    assert stats.judge_all([supported, supported]) is supported
