@@ -29,7 +29,6 @@ class Prior(nn.Module, ABC):
     name: ClassVar[str]
 
     def __init__(self, num_heads: int) -> None:
-        """See the class."""
         super().__init__()
         self.num_heads = at_least("num_heads", num_heads, 1)
 

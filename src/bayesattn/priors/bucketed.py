@@ -30,7 +30,6 @@ class Bucketed(Prior):
     name = "bucketed"
 
     def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128) -> None:
-        """See the class."""
         super().__init__(num_heads)
         self.num_buckets = at_least("num_buckets", num_buckets, 2)
         self.max_distance = at_least("max_distance", max_distance, num_buckets // 2 + 1)

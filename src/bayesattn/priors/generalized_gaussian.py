@@ -63,7 +63,6 @@ class GeneralizedGaussian(Prior):
         learn_mu: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
-        """See the class."""
         super().__init__(num_heads)
         if init not in get_args(Init):
             raise ValueError(f"unknown init {init!r}; choose one of {', '.join(get_args(Init))}")
@@ -124,11 +123,12 @@ class GeneralizedGaussian(Prior):
 
     def _log_prior(self, distance: Tensor) -> Tensor:
         alpha, beta = self.theta_alpha.to(distance.dtype), self.theta_beta.to(distance.dtype)
-        mu = self.mu[:, None]
         frozen = not self.theta_mu.requires_grad
-        if frozen and readable(mu) and not bool(mu.any()):
-            mu = mu[:1]  # one row serves all heads, and the logarithms are most of the work
-        shifted = distance + mu
+        if frozen and readable(self.theta_mu) and not bool(self.theta_mu.any()):
+            # One row for all heads: logarithms are most of the work. mu is a constant here.
+            shifted = distance[None]
+        else:
+            shifted = distance + self.mu[:, None]
         size = shifted.abs() + EPS
         if not frozen:
             # |x| has a kink at 0, where we take slope 0. Cut the gradient there: a steep power's
@@ -138,11 +138,8 @@ class GeneralizedGaussian(Prior):
         return -log_power.clamp(max=MAX_LOG).exp()
 
     def _reach(self, drop: float) -> Tensor:
-        alpha, beta, mu = (
-            wide(self.theta_alpha),
-            wide(self.theta_beta),
-            _location(wide(self.theta_mu)),
-        )
+        alpha, beta = wide(self.theta_alpha), wide(self.theta_beta)
+        mu = _location(wide(self.theta_mu))
         # Heads with beta > 0 peak at the integer distance nearest to -mu. From there
         # size^beta may grow by drop / exp(alpha).
         peak = (-mu).clamp(min=0).round()

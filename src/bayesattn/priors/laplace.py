@@ -48,7 +48,6 @@ class Laplace(Prior):
     def __init__(
         self, num_heads: int, learned: bool = False, slopes: Sequence[float] | None = None
     ) -> None:
-        """See the class."""
         super().__init__(num_heads)
         if slopes is not None and (
             len(slopes) != num_heads or not all(0 < float(s) < math.inf for s in slopes)

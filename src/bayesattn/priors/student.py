@@ -30,7 +30,6 @@ class Student(Prior):
     name = "student"
 
     def __init__(self, num_heads: int) -> None:
-        """See the class."""
         super().__init__(num_heads)
         self.theta_c = nn.Parameter(torch.empty(num_heads))
         self.theta_a = nn.Parameter(torch.empty(num_heads))

@@ -24,7 +24,6 @@ class Uniform(Prior):
     name = "uniform"
 
     def __init__(self, num_heads: int) -> None:
-        """See the class."""
         super().__init__(num_heads)
         # Nothing is stored, but .to(device) and .double() must still be felt.
         self.register_buffer("place", torch.zeros(0), persistent=False)
