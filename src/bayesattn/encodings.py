@@ -1,0 +1,117 @@
+"""Position encodings that are not priors: they change the content, not the density over distance.
+
+    rope         (R_i q)·(R_j k) = q·(R_{j-i} k), R_i turns the pairs of a head by i·theta^(-2m/D)
+    sinusoidal   x_i + [sin(i w_0), cos(i w_0), sin(i w_1), ...], w_m = 10000^(-2m/hidden_size)
+    none         nothing; a prior carries the order
+
+RoPE: Su et al. 2021, arXiv 2104.09864. Its length scalings (linear, dynamic NTK, YaRN) are
+transformers' own functions, so a baseline here is the baseline everyone runs. Local RoPE is RoPE
+with a sliding window set after training; the window is an argument of `attend`, not an encoding.
+"""
+
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
+
+
+class Rotation(NamedTuple):
+    """Cosine and sine of every token's angles, each [B or 1, 1, T, D], ready for q and k."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Turn x [B, H, T, D]; dimension m is paired with m + D/2, as in Llama checkpoints."""
+        left, right = x.chunk(2, dim=-1)
+        return x * self.cos + torch.cat((-right, left), dim=-1) * self.sin
+
+
+class Encoding(nn.Module):
+    """No encoding: token embeddings, queries and keys stay as they are."""
+
+    name: ClassVar[str] = "none"
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        """Subclasses read their settings from the model's config."""
+        super().__init__()
+
+    def embed(self, embeddings: Tensor, positions: Tensor) -> Tensor:
+        """Token embeddings [B, T, hidden] at positions [B or 1, T], with position added."""
+        return embeddings
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
+        """How to turn queries and keys at positions [B or 1, T]; None leaves them alone."""
+        return None
+
+
+class Sinusoidal(Encoding):
+    """Absolute encoding of Vaswani et al. 2017, arXiv 1706.03762, added to the embeddings."""
+
+    name: ClassVar[str] = "sinusoidal"
+    theta: ClassVar[float] = 10_000.0
+
+    def embed(self, embeddings: Tensor, positions: Tensor) -> Tensor:
+        """Add [sin, cos, sin, cos, ...], computed for any position: there is no longest one."""
+        dtype = _working_dtype(embeddings.dtype)
+        hidden_size = embeddings.shape[-1]
+        even = torch.arange(0, hidden_size, 2, device=embeddings.device, dtype=dtype)
+        angle = positions[..., None].to(dtype) * self.theta ** (-even / hidden_size)
+        wave = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :hidden_size]
+        return embeddings + wave.to(embeddings.dtype)
+
+
+class Rope(Encoding):
+    """Rotary encoding with transformers' `rope_parameters` (rope_type, rope_theta, factor, ...).
+
+    Dynamic NTK depends on the length: it is computed from the longest position of each call and
+    remembers nothing between calls. Keys already in a cache keep the angles of the call that wrote
+    them, as in transformers, so past the trained length a dynamic model's cached decoding differs
+    from one full forward.
+    """
+
+    name: ClassVar[str] = "rope"
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        """Read `config.rope_parameters`, `head_dim` and `max_position_embeddings`."""
+        super().__init__(config)
+        self.config = config
+        self.rope_type: str = config.rope_parameters["rope_type"]
+        # Plain numbers, not a buffer: a model is built on the meta device and cast to bfloat16, and
+        # neither may touch the frequencies.
+        with torch.device("cpu"):
+            frequency, self.scaling = self._frequency()
+        self.frequency: list[float] = frequency.tolist()
+
+    def _frequency(self, length: Tensor | None = None) -> tuple[Tensor, float]:
+        if self.rope_type == "default":
+            even = torch.arange(0, self.config.head_dim, 2, dtype=torch.float)
+            theta = self.config.rope_parameters["rope_theta"]
+            return 1.0 / theta ** (even / self.config.head_dim), 1.0
+        device = None if length is None else length.device
+        return ROPE_INIT_FUNCTIONS[self.rope_type](self.config, device, length)
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
+        """Angles position · frequency, each frequency for dimensions m and m + D/2."""
+        working = _working_dtype(dtype)
+        if self.rope_type == "dynamic":
+            frequency = self._frequency(positions.max() + 1)[0].to(working)
+        else:
+            frequency = torch.tensor(self.frequency, device=positions.device, dtype=working)
+        angle = positions[..., None].to(working) * frequency
+        angle = torch.cat((angle, angle), dim=-1)[:, None]
+        return Rotation(
+            (angle.cos() * self.scaling).to(dtype), (angle.sin() * self.scaling).to(dtype)
+        )
+
+
+ENCODINGS: dict[str, type[Encoding]] = {kind.name: kind for kind in (Encoding, Rope, Sinusoidal)}
+
+
+def _working_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Angles need float32: in bfloat16 position 257 is not a number of its own."""
+    return torch.promote_types(dtype, torch.float32)

@@ -1,0 +1,20 @@
+"""Models: the Bayesian decoder as a Hugging Face model. Importing this registers it."""
+
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+from bayesattn.models.config import BayesConfig
+from bayesattn.models.optim import parameter_groups
+from bayesattn.models.recipes import RECIPES
+from bayesattn.models.transformer import BayesForCausalLM, BayesModel
+
+AutoConfig.register("bayesattn", BayesConfig, exist_ok=True)
+AutoModel.register(BayesConfig, BayesModel, exist_ok=True)
+AutoModelForCausalLM.register(BayesConfig, BayesForCausalLM, exist_ok=True)
+
+__all__ = [
+    "RECIPES",
+    "BayesConfig",
+    "BayesForCausalLM",
+    "BayesModel",
+    "parameter_groups",
+]

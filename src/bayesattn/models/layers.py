@@ -1,0 +1,159 @@
+"""One decoder layer: x + attention(norm(x)), then x + mlp(norm(x)).
+
+    attention   o( Σ_j posterior_ij v_j ), posterior_ij ∝ exp(q_i·k_j/√d) · prior(i - j)
+    mlp         down( silu(gate(x)) · up(x) )                              (SwiGLU)
+
+Shapes: B batch, H query heads, G key/value heads, T new tokens, S keys, D head width.
+"""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from bayesattn.attention import Decomposed, SSMax, attend
+from bayesattn.attention.posterior import Kernel
+from bayesattn.attention.ssmax import Scope
+from bayesattn.encodings import Rotation
+from bayesattn.models.config import BayesConfig
+from bayesattn.models.layout import Layout
+from bayesattn.priors import Prior, make_prior
+
+# What `attn_implementation` means here; None leaves the choice to config.kernel.
+KERNEL_OF: dict[str, Kernel | None] = {
+    "eager": "dense",
+    "sdpa": None,
+    "flex_attention": "flex",
+}
+
+
+def build_prior(config: BayesConfig) -> Prior:
+    """The prior that `config` names, in float32 even while a half-precision model is built."""
+    prior = make_prior(config.prior, config.num_attention_heads, **(config.prior_options or {}))
+    return prior.to(torch.promote_types(torch.get_default_dtype(), torch.float32))
+
+
+def build_ssmax(config: BayesConfig) -> SSMax | None:
+    """The temperatures that `config` asks for, in float32 like the prior; None if it does not."""
+    if not config.ssmax:
+        return None
+    scope = cast(Scope, config.ssmax_scope)
+    ssmax = SSMax(config.num_attention_heads, learned=config.ssmax_learned, scope=scope)
+    return ssmax.to(torch.promote_types(torch.get_default_dtype(), torch.float32))
+
+
+class BayesMLP(nn.Module):
+    """SwiGLU feed-forward layer without biases."""
+
+    def __init__(self, config: BayesConfig) -> None:
+        """See the module."""
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        assert inner is not None  # BayesConfig fills it in
+        self.gate_proj = nn.Linear(hidden, inner, bias=False)
+        self.up_proj = nn.Linear(hidden, inner, bias=False)
+        self.down_proj = nn.Linear(inner, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Down(silu(gate) · up)."""
+        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class BayesAttention(nn.Module):
+    """Grouped-query attention under a positional prior; the prior is None if layers share one."""
+
+    def __init__(self, config: BayesConfig, layer_idx: int) -> None:
+        """See the module."""
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        width, hidden = config.head_dim, config.hidden_size
+        assert kv_heads is not None and width is not None  # BayesConfig fills them in
+        self.q_proj = nn.Linear(hidden, heads * width, bias=False)
+        self.k_proj = nn.Linear(hidden, kv_heads * width, bias=False)
+        self.v_proj = nn.Linear(hidden, kv_heads * width, bias=False)
+        self.o_proj = nn.Linear(heads * width, hidden, bias=False)
+        self.prior = None if config.shared_prior else build_prior(config)
+        self.ssmax = build_ssmax(config)
+
+    def forward(
+        self,
+        x: Tensor,
+        shared_table: Tensor | None,
+        layout: Layout,
+        rotation: Rotation | None,
+        cache: Cache | None,
+        output_attentions: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Output [B, T, hidden], and the posterior [B, H, T, S] if asked for."""
+        q, k, v = (
+            project(x).unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if rotation is not None:
+            q, k = rotation(q), rotation(k)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_idx)
+        result = attend(
+            q,
+            k,
+            v,
+            self.prior if shared_table is None else shared_table,
+            ssmax=self.ssmax,
+            documents=layout.documents,
+            padding=layout.padding,
+            offset=layout.offset,
+            window=self.config.sliding_window,
+            exempt=layout.exempt,
+            kernel=self._kernel(),
+            decompose=output_attentions,
+        )
+        posterior = None
+        if isinstance(result, Decomposed):
+            result, posterior = result.output, result.posterior
+        assert isinstance(result, Tensor)
+        return self.o_proj(result.transpose(1, 2).flatten(2)), posterior
+
+    def _kernel(self) -> Kernel:
+        implementation = self.config._attn_implementation or "sdpa"
+        return KERNEL_OF[implementation] or cast(Kernel, self.config.kernel)
+
+
+class BayesDecoderLayer(GradientCheckpointingLayer):
+    """Pre-norm residual layer: attention, then feed-forward."""
+
+    def __init__(self, config: BayesConfig, layer_idx: int) -> None:
+        """See the module."""
+        super().__init__()
+        self.self_attn = BayesAttention(config, layer_idx)
+        self.mlp = BayesMLP(config)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+    def forward(
+        self,
+        x: Tensor,
+        shared_table: Tensor | None = None,
+        *,
+        layout: Layout,
+        rotation: Rotation | None = None,
+        past_key_values: Cache | None = None,
+        output_attentions: bool = False,
+    ) -> Tensor:
+        """[B, T, hidden] to the same.
+
+        `x` and `shared_table` carry gradients: re-entrant checkpointing wants them positional.
+        """
+        attended, _ = self.self_attn(
+            self.input_layernorm(x),
+            shared_table,
+            layout,
+            rotation,
+            past_key_values,
+            output_attentions,
+        )
+        x = x + attended
+        return x + self.mlp(self.post_attention_layernorm(x))

@@ -1,0 +1,169 @@
+"""Where every token of a call sits: cache offset, left padding, packed documents, positions.
+
+One function turns what Hugging Face code passes to a model (a 2-D attention mask, position ids, a
+cache) into what `attend` and the encodings take, and refuses what neither could honour. Distance is
+always physical, the difference of two indices in the key sequence, so caches and padding never
+shift a prior; positions count from the first real token and restart in every document.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from bayesattn.models.config import BayesConfig
+
+
+class Layout(NamedTuple):
+    """The arguments of `attend` that are the same in every layer, and the encodings' positions."""
+
+    offset: int
+    """Index of the first query among the keys that attention receives."""
+    positions: Tensor
+    """[B or 1, T] for the encodings."""
+    padding: Tensor | None
+    """[B] left-padding keys."""
+    documents: Tensor | None
+    """[B, T] document of each token; never with a cache."""
+    exempt: int
+    """Keys still exempt from the prior."""
+    length: int
+    """Keys up to and including the last query: no distance reaches it."""
+
+
+def lay_out(
+    config: BayesConfig,
+    shape: tuple[int, int],
+    device: torch.device,
+    cache: Cache | None = None,
+    attention_mask: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    document_ids: Tensor | None = None,
+) -> Layout:
+    """Lay out a call on `shape` = (B, T) new tokens.
+
+    Args:
+        config: for the sliding window and the exempt prefix.
+        shape: batch size and number of new tokens.
+        device: of the tokens.
+        cache: tokens seen earlier; it is read, not updated.
+        attention_mask: [B, past + T], 0 for padding on the left (or, harmlessly, on the right).
+        position_ids: [B or 1, T]; if they restart at 0 without a cache, they mark packed documents.
+        document_ids: [B, T], one number per document.
+    """
+    batch, new = shape
+    past = 0 if cache is None else int(cache.get_seq_length())
+    padding = None
+    if attention_mask is not None:
+        padding = _left_padding(attention_mask, (batch, past + new))
+    if document_ids is not None and document_ids.shape != shape:
+        raise ValueError(
+            f"document_ids must have the shape of the new tokens {tuple(shape)}, "
+            f"not {tuple(document_ids.shape)}"
+        )
+    if position_ids is not None:
+        if position_ids.shape not in ((batch, new), (1, new)):
+            raise ValueError(
+                f"position_ids must have the shape {(batch, new)} or {(1, new)} of the new tokens, "
+                f"not {tuple(position_ids.shape)}"
+            )
+        if document_ids is None:
+            document_ids = _packed_documents(
+                position_ids.expand(batch, -1), padding, attention_mask
+            )
+    if document_ids is not None and cache is not None:
+        raise ValueError(
+            "packed documents cannot be kept in a cache; call the model without past_key_values"
+        )
+    if position_ids is None:
+        position_ids = _positions(past, new, device, padding, document_ids)
+    dropped = 0 if cache is None else _dropped_keys(cache, config, past, new)
+    exempt = config.exempt
+    if dropped and exempt and padding is not None:
+        raise ValueError(
+            "a sliding-window cache forgets which keys of a left-padded batch are exempt; "
+            "pass past_key_values=DynamicCache(), which keeps every key"
+        )
+    if dropped:
+        exempt = max(exempt - dropped, 0)
+        padding = None if padding is None else (padding - dropped).clamp(min=0)
+    offset = past - dropped
+    return Layout(offset, position_ids, padding, document_ids, exempt, offset + new)
+
+
+@torch.compiler.disable()
+def _left_padding(mask: Tensor, shape: tuple[int, int]) -> Tensor | None:
+    """[B] number of zeros before the first one; None if there are none at all."""
+    if mask.dim() != 2:
+        raise ValueError(
+            f"attention_mask must be 2-D (batch, keys), 0 for padding, not {mask.dim()}-D; "
+            "pack documents with document_ids and narrow the view with sliding_window"
+        )
+    if mask.shape != shape:
+        raise ValueError(
+            f"attention_mask must cover past and new tokens with shape {shape}, "
+            f"not {tuple(mask.shape)}"
+        )
+    real = mask.bool()
+    if bool(real.all()):
+        return None
+    rises = (real[:, 1:] & ~real[:, :-1]).sum(dim=1) + real[:, 0]
+    if bool((rises > 1).any()):
+        raise ValueError(
+            "attention_mask has zeros between ones; only padding at the ends is allowed"
+        )
+    padding = (real.cumsum(dim=1) == 0).sum(dim=1)
+    return padding if bool(padding.any()) else None
+
+
+@torch.compiler.disable()
+def _packed_documents(
+    position_ids: Tensor, padding: Tensor | None, mask: Tensor | None
+) -> Tensor | None:
+    """[B, T] documents if the positions of real tokens restart at 0; None if they just count up."""
+    jump = torch.zeros_like(position_ids, dtype=torch.bool)
+    jump[:, 1:] = position_ids.diff(dim=1) != 1
+    if mask is not None:
+        # Padding has arbitrary positions, and so the step out of it is arbitrary too.
+        real = mask.bool()[:, -position_ids.shape[1] :]
+        jump[:, 1:] &= real[:, 1:] & real[:, :-1]
+    if not bool(jump.any()):
+        return None
+    if padding is not None or bool((position_ids[jump] != 0).any()):
+        raise ValueError(
+            "position_ids neither count up by one nor restart at 0 like packed documents; "
+            "pass document_ids if documents are packed"
+        )
+    return jump.cumsum(dim=1)
+
+
+def _positions(
+    past: int, new: int, device: torch.device, padding: Tensor | None, documents: Tensor | None
+) -> Tensor:
+    """[B or 1, T] index within the document, padding not counted."""
+    index = torch.arange(past, past + new, device=device)[None]
+    start = torch.zeros_like(index)
+    if documents is not None:
+        fresh = torch.zeros_like(documents, dtype=torch.bool)
+        fresh[:, 1:] = documents[:, 1:] != documents[:, :-1]
+        start = torch.where(fresh, index, 0).cummax(dim=1).values
+    if padding is not None:
+        start = torch.maximum(start, padding.to(device)[:, None])
+    return (index - start).clamp(min=0)
+
+
+def _dropped_keys(cache: Cache, config: BayesConfig, past: int, new: int) -> int:
+    """Keys the cache has already forgotten; ValueError if attention would still need them."""
+    room = cache.get_max_length(0)
+    if room == -1:
+        return 0
+    window = config.sliding_window
+    if cache.is_sliding[0] and window is not None and window <= room:
+        return int(cache.get_mask_sizes(new, 0)[1])
+    if past + new > room:
+        raise ValueError(
+            f"the cache has room for {room} tokens but {past + new} must be kept; "
+            f"make a new one with max_cache_len={past + new} or more for the present sliding_window"
+        )
+    return 0

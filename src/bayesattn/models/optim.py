@@ -1,0 +1,53 @@
+"""Optimiser groups: what a prior believes must not decay towards zero.
+
+Weight decay pulls theta_beta to 0, which is not "smaller" but "uniform", and SSMax's scale to 0,
+which is "no attention at all". So priors, SSMax, norms and biases go without; matrices decay.
+"""
+
+from typing import Any
+
+from torch import nn
+
+from bayesattn.attention import SSMax
+from bayesattn.priors import Prior
+
+
+def parameter_groups(
+    model: nn.Module, weight_decay: float, lr: float, prior_lr: float | None = None
+) -> list[dict[str, Any]]:
+    """Groups for any torch optimiser, each with a "name"; works for retrofitted models too.
+
+    Args:
+        model: a `BayesForCausalLM`, a retrofitted model, or any module with priors in it.
+        weight_decay: for tensors of two or more dimensions, embeddings included.
+        lr: learning rate of everything but the prior group.
+        prior_lr: learning rate of prior and SSMax parameters; `lr` if None.
+
+    Returns:
+        The groups "decay", "no_decay" and "prior"; frozen parameters are in none, empty groups
+        are left out.
+    """
+    prior_ids = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, Prior | SSMax)
+        for parameter in module.parameters()
+    }
+    groups: dict[str, dict[str, Any]] = {
+        "decay": {"lr": lr, "weight_decay": weight_decay},
+        "no_decay": {"lr": lr, "weight_decay": 0.0},
+        "prior": {"lr": lr if prior_lr is None else prior_lr, "weight_decay": 0.0},
+    }
+    members: dict[str, list[nn.Parameter]] = {name: [] for name in groups}
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        if id(parameter) in prior_ids:
+            members["prior"].append(parameter)
+        else:
+            members["decay" if parameter.dim() >= 2 else "no_decay"].append(parameter)
+    return [
+        {"name": name, "params": members[name], **settings}
+        for name, settings in groups.items()
+        if members[name]
+    ]

@@ -1,0 +1,238 @@
+"""The decoder as a Hugging Face model: `BayesModel` (hidden states) and `BayesForCausalLM`."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import slice_logits_to_keep
+from transformers.utils.generic import can_return_tuple
+from transformers.utils.output_capturing import capture_outputs
+
+from bayesattn.attention import SSMax
+from bayesattn.encodings import ENCODINGS
+from bayesattn.models.config import BayesConfig
+from bayesattn.models.layers import KERNEL_OF, BayesAttention, BayesDecoderLayer, build_prior
+from bayesattn.models.layout import lay_out
+from bayesattn.priors import Prior
+
+# Keywords that Hugging Face code passes to any model and that cannot change the result here.
+_HARMLESS = {"output_attentions", "output_hidden_states", "num_items_in_batch", "token_type_ids"}
+# Other spellings of packed documents; position_ids or document_ids say the same.
+_PACKING = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"}
+
+
+class BayesPreTrainedModel(PreTrainedModel):
+    """What Hugging Face needs to know: loading, initialisation, supported back ends."""
+
+    config: BayesConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules: ClassVar = ["BayesDecoderLayer"]
+    _skip_keys_device_placement: ClassVar = ["past_key_values"]
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    # A bfloat16 log-prior cannot tell distance 256 from 257.
+    _keep_in_fp32_modules_strict: ClassVar = ["prior", "ssmax"]
+    _can_record_outputs: ClassVar = {
+        "hidden_states": BayesDecoderLayer,
+        "attentions": BayesAttention,
+    }
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """PyTorch's own initialisation, as the authors use, and each prior's stated one.
+
+        `init.copy_` and, through transformers' guard, `reset_parameters` of torch's layers skip
+        what a checkpoint has already filled.
+        """
+        if isinstance(module, Prior):
+            for name, value in module.initial_values().items():
+                init.copy_(getattr(module, name), value)
+        elif isinstance(module, SSMax):
+            init.constant_(module.scale, module.init)
+        elif isinstance(module, nn.Linear | nn.Embedding | nn.RMSNorm):
+            module.reset_parameters()
+
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        # transformers guesses this by searching the source for its own attention call.
+        return True
+
+    def _check_and_adjust_attn_implementation(
+        self, attn_implementation: str | None, *args: Any, **kwargs: Any
+    ) -> str:
+        if attn_implementation is None:
+            return "sdpa"
+        if attn_implementation not in KERNEL_OF:
+            raise ValueError(
+                f"attn_implementation {attn_implementation!r} cannot add a prior; "
+                f"choose one of {', '.join(KERNEL_OF)}"
+            )
+        return attn_implementation
+
+
+class BayesModel(BayesPreTrainedModel):
+    """Token embeddings, decoder layers, final norm."""
+
+    def __init__(self, config: BayesConfig) -> None:
+        """Build from a config; weights are initialised as PyTorch does."""
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.encoding = ENCODINGS[config.encoding](config)
+        self.prior = build_prior(config) if config.shared_prior else None
+        self.layers = nn.ModuleList(
+            BayesDecoderLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers)
+        )
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        document_ids: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """Hidden states of the tokens.
+
+        Args:
+            input_ids: [B, T] tokens.
+            attention_mask: [B, past + T], 0 for padding.
+            position_ids: [B or 1, T] for the encodings; without a cache, a restart at 0 begins a
+                new packed document.
+            past_key_values: dynamic or static cache, updated in place.
+            inputs_embeds: [B, T, hidden] instead of `input_ids`.
+            use_cache: return a cache; by default as the config says, never in training.
+            document_ids: [B, T] packed documents; they see only themselves and are not cached.
+            kwargs: output_attentions, output_hidden_states.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("pass exactly one of input_ids and inputs_embeds")
+        _refuse_unknown(kwargs, packed=position_ids is not None or document_ids is not None)
+        x: Tensor = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if self.gradient_checkpointing and self.training:
+            if past_key_values is not None and past_key_values.get_seq_length() > 0:
+                raise ValueError(
+                    "gradient checkpointing would drop past_key_values; pass the whole sequence"
+                )
+            past_key_values, use_cache = None, False
+        layout = lay_out(
+            self.config,
+            (x.shape[0], x.shape[1]),
+            x.device,
+            past_key_values,
+            attention_mask,
+            position_ids,
+            document_ids,
+        )
+        if use_cache is None:
+            use_cache = self.config.use_cache and not self.training
+        if use_cache and past_key_values is None and layout.documents is None:
+            past_key_values = DynamicCache(config=self.config)
+
+        x = self.encoding.embed(x, layout.positions)
+        rotation = self.encoding.rotation(layout.positions, x.dtype)
+        table = None if self.prior is None else self.prior.table(layout.length)
+        output_attentions = kwargs.get("output_attentions")
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        for layer in self.layers:
+            x = layer(
+                x,
+                table,
+                layout=layout,
+                rotation=rotation,
+                past_key_values=past_key_values,
+                output_attentions=bool(output_attentions),
+            )
+        return BaseModelOutputWithPast(self.norm(x), past_key_values=past_key_values)
+
+
+class BayesForCausalLM(BayesPreTrainedModel, GenerationMixin):
+    """`BayesModel` with a language-modelling head."""
+
+    _tied_weights_keys: ClassVar = {"lm_head.weight": "model.embed_tokens.weight"}
+
+    def __init__(self, config: BayesConfig) -> None:
+        """Build from a config; see `bayesattn.models.recipes` for ready ones."""
+        super().__init__(config)
+        self.model = BayesModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    @staticmethod
+    def create_masks_for_generate(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
+        """Keep the 2-D mask: `generate` would expand it to 4-D for a static cache."""
+        return attention_mask
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        document_ids: Tensor | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Next-token logits, and the loss if `labels` are given; see `BayesModel.forward`.
+
+        Args:
+            input_ids: [B, T] tokens.
+            attention_mask: [B, past + T], 0 for padding.
+            position_ids: [B or 1, T].
+            past_key_values: dynamic or static cache.
+            inputs_embeds: [B, T, hidden] instead of `input_ids`.
+            labels: [B, T], the tokens themselves (they are shifted here); -100 is ignored.
+            use_cache: return a cache.
+            document_ids: [B, T] packed documents.
+            logits_to_keep: only the last so many logits, or those at given indices; 0 means all.
+            kwargs: output_attentions, output_hidden_states, num_items_in_batch.
+        """
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            document_ids=document_ids,
+            **kwargs,
+        )
+        logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+def _refuse_unknown(kwargs: dict[str, Any], packed: bool) -> None:
+    for name, value in kwargs.items():
+        if name in _HARMLESS or (name in _PACKING and packed) or value is None:
+            continue
+        if name == "is_causal" and value:
+            continue
+        raise TypeError(
+            f"the model cannot honour {name}={value!r}; pad with attention_mask, pack with "
+            "document_ids or position_ids"
+        )
