@@ -81,6 +81,7 @@ class BayesModel(BayesPreTrainedModel):
     def __init__(self, config: BayesConfig) -> None:
         """Build from a config; weights are initialised as PyTorch does."""
         super().__init__(config)
+        config.validate_architecture()  # it may have been edited since it was made
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.encoding = ENCODINGS[config.encoding](config)
         self.prior = build_prior(config) if config.shared_prior else None
