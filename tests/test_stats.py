@@ -179,11 +179,12 @@ def judged(errors, controls, tolerance=1e-6):
 
 def test_the_weakest_part_decides():
     supported, refuted, unclear = (
-        Judgement(outcome, value, None, outcome)
+        Judgement(outcome, value, None, "Reason.")
         for outcome, value in zip(
             (Outcome.SUPPORTED, Outcome.REFUTED, Outcome.INCONCLUSIVE), (1.0, 2.0, 3.0), strict=True
         )
     )
-    assert stats.judge_all([supported, unclear, refuted]) is refuted
-    assert stats.judge_all([supported, unclear]) is unclear
-    assert stats.judge_all([supported, supported]) is supported
+    worst = stats.judge_all({"a": supported, "b": unclear, "c": refuted})
+    assert worst == refuted._replace(reason="c: Reason.")
+    assert stats.judge_all({"a": supported, "b": unclear}).outcome is Outcome.INCONCLUSIVE
+    assert stats.judge_all({"a": supported, "b": supported}) is supported

@@ -13,7 +13,7 @@ error: it is supported when the largest error over all seeds is within a toleran
 the same comparison, made where the identity is false, finds a difference far beyond it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
@@ -141,18 +141,20 @@ def judge_effect(
     needed = null + minimum
     if interval is None:
         return Judgement(
-            Outcome.INCONCLUSIVE, mean, None, "one seed gives no interval: run at least two"
+            Outcome.INCONCLUSIVE, mean, None, "One seed gives no interval: run at least two."
         )
-    shown = f"the {level:.0%} interval [{interval.low:.3g}, {interval.high:.3g}]"
+    shown = f"The {level:.0%} interval [{interval.low:.3g}, {interval.high:.3g}]"
     if interval.low > needed:
         return Judgement(
-            Outcome.SUPPORTED, mean, interval, f"{shown} lies above the {needed:.3g} needed"
+            Outcome.SUPPORTED, mean, interval, f"{shown} lies above the {needed:.3g} needed."
         )
     if interval.high < needed:
         return Judgement(
-            Outcome.REFUTED, mean, interval, f"{shown} lies below the {needed:.3g} needed"
+            Outcome.REFUTED, mean, interval, f"{shown} lies below the {needed:.3g} needed."
         )
-    return Judgement(Outcome.INCONCLUSIVE, mean, interval, f"{shown} holds the {needed:.3g} needed")
+    return Judgement(
+        Outcome.INCONCLUSIVE, mean, interval, f"{shown} holds the {needed:.3g} needed."
+    )
 
 
 def judge_identity(errors: Values, controls: Values, *, tolerance: float) -> Judgement:
@@ -165,20 +167,21 @@ def judge_identity(errors: Values, controls: Values, *, tolerance: float) -> Jud
     """
     worst = float(np.max(np.asarray(errors, dtype=np.float64)))
     weakest = float(np.min(np.asarray(controls, dtype=np.float64)))
+    found = f"The largest error {worst:.2g}"
     if not worst <= tolerance:  # so that NaN refutes
-        reason = f"the largest error {worst:.2g} exceeds the tolerance {tolerance:.0e}"
+        reason = f"{found} exceeds the tolerance {tolerance:.0e}."
         return Judgement(Outcome.REFUTED, worst, None, reason)
     if not weakest > POWER * tolerance:
-        reason = f"the control differs by only {weakest:.2g}: this comparison could not have failed"
+        reason = f"The control differs by only {weakest:.2g}, so the comparison could not fail."
         return Judgement(Outcome.INCONCLUSIVE, worst, None, reason)
-    reason = f"the largest error {worst:.2g} is within the tolerance {tolerance:.0e}"
-    return Judgement(Outcome.SUPPORTED, worst, None, f"{reason}; the control gives {weakest:.2g}")
+    reason = f"{found} is within the tolerance {tolerance:.0e}; the control gives {weakest:.2g}."
+    return Judgement(Outcome.SUPPORTED, worst, None, reason)
 
 
-def judge_all(judgements: Sequence[Judgement]) -> Judgement:
-    """A claim in several parts holds when each part does: the weakest part decides."""
+def judge_all(parts: Mapping[str, Judgement]) -> Judgement:
+    """A claim in several named parts holds when each part does: the weakest part decides."""
     for outcome in (Outcome.REFUTED, Outcome.INCONCLUSIVE):
-        for judgement in judgements:
-            if judgement.outcome is outcome:
-                return judgement
-    return judgements[0]
+        for name, part in parts.items():
+            if part.outcome is outcome:
+                return part._replace(reason=f"{name}: {part.reason}")
+    return next(iter(parts.values()))

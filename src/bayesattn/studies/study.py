@@ -1,0 +1,123 @@
+"""What a study is: a claim, how much to compute per tier, and how to measure, judge and draw it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
+
+from bayesattn.stats import Interval, Judgement, Outcome
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Numbers = Mapping[str, float | Sequence[float]]
+"""What one seed measured, by name: plain numbers, so that the ledger keeps all of them."""
+
+
+class Tier(StrEnum):
+    """How much a study computes."""
+
+    QUICK = "quick"
+    FULL = "full"
+    PAPER = "paper"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One checkable statement of a paper."""
+
+    id: str
+    statement: str
+    """The claim in one sentence."""
+    source: str
+    """Paper and place, with an arXiv number."""
+    reported: str
+    """What the authors report, as text; shown beside the measurement, never compared with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a tier computes. Studies add their own fields."""
+
+    seeds: int
+    """Seeds 0 .. seeds-1 are measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a study found."""
+
+    outcome: Outcome
+    measured: float
+    unit: str
+    interval: Interval | None
+    """None for an exact statement, which has no sampling error."""
+    null: float
+    """The same quantity where the claim is false by construction."""
+    reported: str
+    seeds: tuple[int, ...]
+    tier: Tier
+    reason: str
+    """Why this outcome, in one sentence."""
+
+
+class Picture(NamedTuple):
+    """A figure and what it shows, for those who see it and for those who do not."""
+
+    name: str
+    figure: "Figure"
+    caption: str
+    alt: str
+
+
+R = TypeVar("R", bound=Recipe)
+
+
+class Study(ABC, Generic[R]):
+    """Measures one claim. A new one is a subclass, under `@register`, in a file of this folder.
+
+    `measure` must depend on nothing but the recipe and the seed, so that a study can be repeated
+    and its seeds can run anywhere.
+    """
+
+    claim: ClassVar[Claim]
+    method: ClassVar[str]
+    """How it is measured, in plain words."""
+    null: ClassVar[str]
+    """What it is compared with, in plain words."""
+    recipes: Mapping[Tier, R]
+
+    @abstractmethod
+    def measure(self, tier: Tier, seed: int) -> Numbers:
+        """Numbers of one seed."""
+
+    @abstractmethod
+    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+        """Verdict from the numbers of all seeds."""
+
+    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+        """Figures for the report."""
+        return []
+
+    def verdict(
+        self,
+        judgement: Judgement,
+        *,
+        tier: Tier,
+        seeds: Sequence[int],
+        unit: str,
+        null: float,
+    ) -> Verdict:
+        """`judgement` as a verdict on this claim."""
+        return Verdict(
+            outcome=judgement.outcome,
+            measured=judgement.value,
+            unit=unit,
+            interval=judgement.interval,
+            null=null,
+            reported=self.claim.reported,
+            seeds=tuple(seeds),
+            tier=tier,
+            reason=judgement.reason,
+        )
