@@ -1,0 +1,163 @@
+"""Claims that two ways of attending are the same: every difference must be rounding.
+
+A subclass compares on given queries, keys and values; this runs it over seeds, lengths, head counts
+and both precisions, and judges by the rule for exact identities. Differences between outputs are
+taken relative to the largest value, max |v|: an output is a mean of values, so rounding grows with
+them (PyTorch's own float32 attention is 2e-7 · max |v| from its float64 attention).
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from bayesattn.stats import Judgement, Outcome, judge_all, judge_identity
+from bayesattn.studies.study import Numbers, Picture, Recipe, Study, Tier, Verdict
+
+TOLERANCES = {"float32": 1e-6, "float64": 1e-12}
+FLOOR = 1e-18
+
+
+class Comparison(NamedTuple):
+    """Differences that must vanish, by name, and one that must not."""
+
+    errors: Mapping[str, float]
+    control: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentityRecipe(Recipe):
+    """Inputs to compare on: each length with each head count."""
+
+    lengths: tuple[int, ...]
+    head_counts: tuple[int, ...]
+    head_dim: int = 32
+
+
+# From length 15 on even the smallest slopes change the output enough for the control to show it.
+RECIPES = {
+    Tier.QUICK: IdentityRecipe(seeds=3, lengths=(15, 64, 129, 256), head_counts=(1, 4, 12)),
+    Tier.FULL: IdentityRecipe(
+        seeds=20, lengths=(15, 64, 129, 512, 1024), head_counts=(1, 2, 4, 8, 12, 16, 24)
+    ),
+    # Heads and head width of the authors' models, up to four times their training length.
+    Tier.PAPER: IdentityRecipe(
+        seeds=20, lengths=(15, 129, 512, 1024, 2048), head_counts=(16, 24, 32), head_dim=48
+    ),
+}
+
+
+def relative_difference(output: Tensor, expected: Tensor, v: Tensor) -> float:
+    """Largest |output - expected|, relative to the largest |v|."""
+    return ((output - expected).abs().max() / v.abs().max()).item()
+
+
+class IdentityStudy(Study[IdentityRecipe]):
+    """A study of `compare`, which says how far apart two ways of attending are."""
+
+    recipes = RECIPES
+
+    @abstractmethod
+    def compare(self, q: Tensor, k: Tensor, v: Tensor) -> Comparison:
+        """Compare on q, k, v [1, H, T, D], all of one dtype."""
+
+    def measure(self, tier: Tier, seed: int) -> Numbers:
+        """Largest difference at each length, over head counts, by name and precision."""
+        recipe = self.recipes[tier]
+        generator = torch.Generator().manual_seed(seed)
+        worst: dict[str, list[float]] = {}
+        for place, length in enumerate(recipe.lengths):
+            for heads, dtype in product(recipe.head_counts, TOLERANCES):
+                shape = (3, 1, heads, length, recipe.head_dim)
+                inputs = torch.randn(shape, generator=generator, dtype=torch.float64)
+                with torch.no_grad():
+                    found = self.compare(*inputs.to(getattr(torch, dtype)))
+                for name, error in found.errors.items():
+                    errors = worst.setdefault(f"{name}, {dtype}", [0.0] * len(recipe.lengths))
+                    errors[place] = max(errors[place], error)
+                # The weakest control is the one that counts.
+                controls = worst.setdefault(f"control, {dtype}", [torch.inf] * len(recipe.lengths))
+                controls[place] = min(controls[place], found.control)
+        return worst
+
+    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+        """Every difference within its precision's tolerance, at every length and seed."""
+        parts: dict[str, Judgement] = {}
+        for dtype, tolerance in TOLERANCES.items():
+            controls = _by_length(numbers, f"control, {dtype}", min)
+            for name in _errors(numbers, dtype):
+                errors = _by_length(numbers, name, max)
+                parts[name] = judge_identity(errors, controls, tolerance=tolerance)
+        judgement = judge_all(parts)
+        null = min(_by_length(numbers, "control, float32", min))
+        if judgement.outcome is Outcome.SUPPORTED:
+            judgement = _summary(parts, null)
+        return self.verdict(
+            judgement,
+            tier=tier,
+            seeds=tuple(numbers),
+            unit="largest relative difference",
+            null=null,
+        )
+
+    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+        """Differences by length: at rounding level, far below the control."""
+        from matplotlib.figure import Figure
+
+        lengths = self.recipes[tier].lengths
+        figure = Figure(figsize=(7, 3.6), layout="constrained")
+        axes = figure.add_subplot(xscale="log", yscale="log")
+        controls = _by_length(numbers, "control, float32", min)
+        axes.plot(lengths, controls, "s--", color="C2", label="control: must be large")
+        for colour, (dtype, tolerance) in enumerate(TOLERANCES.items()):
+            rows = [_by_length(numbers, name, max) for name in _errors(numbers, dtype)]
+            # An exact zero has no place on a logarithmic axis: show it at the bottom.
+            worst = [max(*column, FLOOR) for column in zip(*rows, strict=True)]
+            axes.plot(lengths, worst, "o-", color=f"C{colour}", label=f"difference, {dtype}")
+            axes.axhline(tolerance, color=f"C{colour}", linestyle=":", linewidth=1)
+            axes.annotate(f"tolerance {tolerance:.0e}", (lengths[0], 2 * tolerance), fontsize=8)
+        axes.set(xlabel="sequence length", ylabel="largest relative difference", ylim=(FLOOR, 100))
+        axes.set_xticks(lengths, [str(length) for length in lengths])
+        axes.minorticks_off()
+        figure.legend(loc="outside upper center", ncols=3, fontsize=8)
+        caption = (
+            "Largest difference over seeds and head counts, relative to the largest value, by "
+            "sequence length; dotted: what rounding may cause."
+        )
+        alt = (
+            "Differences in float32 and float64 lie below their dotted tolerances at every length; "
+            "the control lies many orders of magnitude above."
+        )
+        return [Picture("differences", figure, caption, alt)]
+
+
+def _errors(numbers: Mapping[int, Numbers], dtype: str) -> list[str]:
+    """Names of the differences measured in one precision."""
+    names = next(iter(numbers.values()))
+    return [n for n in names if n.endswith(f", {dtype}") and not n.startswith("control, ")]
+
+
+def _by_length(
+    numbers: Mapping[int, Numbers], name: str, pick: Callable[[Iterable[float]], float]
+) -> list[float]:
+    """`pick` over seeds, for each length."""
+    rows = (cast(Sequence[float], measured[name]) for measured in numbers.values())
+    return [pick(column) for column in zip(*rows, strict=True)]
+
+
+def _summary(parts: Mapping[str, Judgement], null: float) -> Judgement:
+    """What a supported identity shows: the worst difference in each precision."""
+    worst = {
+        dtype: max(part.value for name, part in parts.items() if name.endswith(dtype))
+        for dtype in TOLERANCES
+    }
+    shown = " and ".join(
+        f"{worst[dtype]:.1e} in {dtype} (tolerance {tolerance:.0e})"
+        for dtype, tolerance in TOLERANCES.items()
+    )
+    reason = f"No difference exceeds {shown}, while the control differs by at least {null:.2g}."
+    return Judgement(Outcome.SUPPORTED, worst["float32"], None, reason)
