@@ -89,4 +89,10 @@ def attend(
         posterior = dense_kernel.softmax(content + bias, mask)
         out = posterior.to(v.dtype) @ dense_kernel.repeat_heads(v[:, :, : seen.end], num_heads)
         return Decomposed(out, likelihood, p, 1 / (likelihood * p).sum(-1, keepdim=True), posterior)
+    if kernel == "strided":
+        from bayesattn.attention.kernels.strided import strided
+
+        if table is None:
+            table = q.new_zeros(num_heads, seen.span)
+        return strided(q, k, v, table, temper, seen, scale)
     return dense_kernel.dense(q, k, v, table, temper, seen, scale)

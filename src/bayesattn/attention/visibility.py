@@ -76,16 +76,17 @@ class Visibility:
             seen = (seen - self.first).clamp(min=0)
         return seen if self.window is None else seen.clamp(max=self.window)
 
-    def runs(self) -> list[Run]:
+    def runs(self, merge: bool) -> list[Run]:
         """Cut the queries where `first` changes: inside a run visibility is a plain causal band.
 
-        Rows of padding, which see nothing, belong to no run.
+        Rows of padding, which see nothing, belong to no run. With `merge`, sequences that are cut
+        alike share their runs.
         """
         if self.first is None:
             return [Run(None, 0, self.num_queries, 0)]
         runs: list[Run] = []
         first = self.first.cpu()
-        if bool((first == first[:1]).all()):
+        if merge and bool((first == first[:1]).all()):
             return _cut(first[0], None, self.offset)
         for batch, row in enumerate(first):
             runs += _cut(row, batch, self.offset)

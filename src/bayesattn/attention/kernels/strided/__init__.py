@@ -1,0 +1,169 @@
+"""The CPU kernel: exact attention under any prior over distance, O(H·T + block) extra memory.
+
+Two custom operators, so that torch.compile and gradient checkpointing pass through: visibility may
+depend on data (padding, documents), which inside an operator is an ordinary Python loop over runs of
+queries that share their first key.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesattn.attention.kernels.dense import repeat_heads
+from bayesattn.attention.kernels.strided.backward import backward
+from bayesattn.attention.kernels.strided.forward import forward
+from bayesattn.attention.visibility import Run, Visibility
+
+
+def strided(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    temper: Tensor | None,
+    seen: Visibility,
+    scale: float,
+) -> Tensor:
+    """Same arguments and result as the dense kernel, on CPU tensors."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    temper = None if temper is None else temper.to(wide)
+    args = (seen.first, seen.offset, seen.window, seen.exempt, scale)
+    return _strided(q, k[:, :, : seen.end], v[:, :, : seen.end], table.to(wide), temper, *args)[0]
+
+
+@torch.library.custom_op("bayesattn::strided", mutates_args=(), device_types="cpu")
+def _strided(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    temper: Tensor | None,
+    first: Tensor | None,
+    offset: int,
+    window: int | None,
+    exempt: int,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    seen = Visibility(q.shape[2], offset, first, window, exempt)
+    out = q.new_zeros(q.shape)
+    evidence = q.new_zeros(q.shape[:3], dtype=table.dtype)
+    for run in seen.runs(merge=_shared(temper)):
+        own, keys = _slices(run, offset)
+        q_run = q[own]
+        k_run, v_run = (_per_query_head(x[keys], q.shape[1]) for x in (k, v))
+        o, e = forward(
+            q_run.reshape(*k_run.shape[:2], *q_run.shape[2:]),
+            k_run,
+            v_run,
+            table,
+            _rows(temper, run),
+            seen.span,
+            exempt,
+            scale,
+        )
+        out[own], evidence[own] = o.view(q_run.shape), e.view(q_run.shape[:3])
+    return out, evidence
+
+
+@torch.library.custom_op("bayesattn::strided_backward", mutates_args=(), device_types="cpu")
+def _strided_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    evidence: Tensor,
+    table: Tensor,
+    temper: Tensor | None,
+    first: Tensor | None,
+    offset: int,
+    window: int | None,
+    exempt: int,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    seen = Visibility(q.shape[2], offset, first, window, exempt)
+    heads, wide = q.shape[1], table.dtype
+    dq, dk, dv = (x.new_zeros(x.shape, dtype=wide) for x in (q, k, v))
+    dtable = torch.zeros_like(table)
+    dtemper = table.new_zeros(0) if temper is None else torch.zeros_like(temper)
+    for run in seen.runs(merge=_shared(temper)):
+        own, keys = _slices(run, offset)
+        k_run, v_run = repeat_heads(k[keys], heads), repeat_heads(v[keys], heads)
+        saved = (out[own], evidence[own], table, _rows(temper, run))
+        dq_run, dk_run, dv_run, dtable_run, dtemper_run = backward(
+            grad[own], q[own], k_run, v_run, *saved, seen.span, exempt, scale
+        )
+        dq[own] = dq_run
+        dk[keys] += _per_key_head(dk_run, k.shape[1])
+        dv[keys] += _per_key_head(dv_run, v.shape[1])
+        dtable += dtable_run
+        if dtemper_run is not None:
+            dtemper[run.batch or 0, :, run.start : run.stop] += dtemper_run
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dtable, dtemper
+
+
+@_strided.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, table: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=table.dtype)
+
+
+@_strided_backward.register_fake
+def _(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    evidence: Tensor,
+    table: Tensor,
+    temper: Tensor | None,
+    *_: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    dtemper = table.new_empty(0) if temper is None else torch.empty_like(temper)
+    dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
+    return dq, dk, dv, torch.empty_like(table), dtemper
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, table, temper, first, *ctx.rest = inputs
+    ctx.save_for_backward(q, k, v, *output, table, temper, first)
+
+
+def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    temper = ctx.saved_tensors[6]
+    *grads, dtemper = _strided_backward(grad, *ctx.saved_tensors, *ctx.rest)
+    return *grads, None if temper is None else dtemper, None, None, None, None, None
+
+
+_strided.register_autograd(_differentiate, setup_context=_save)
+
+
+def _shared(temper: Tensor | None) -> bool:
+    """Whether all sequences of the batch have the same factors."""
+    return temper is None or temper.shape[0] == 1
+
+
+def _rows(temper: Tensor | None, run: Run) -> Tensor | None:
+    return None if temper is None else temper[run.batch or 0, :, run.start : run.stop]
+
+
+def _slices(run: Run, offset: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where the queries and the keys of a run lie in [B, H, T, D]."""
+    batch = slice(None) if run.batch is None else slice(run.batch, run.batch + 1)
+    heads = slice(None)
+    queries, keys = slice(run.start, run.stop), slice(run.first, offset + run.stop)
+    return (batch, heads, queries), (batch, heads, keys)
+
+
+def _per_query_head(x: Tensor, num_heads: int) -> Tensor:
+    """[B, G, S, D] with a head per query head; for one sequence as a view [G, H/G, S, D]."""
+    batch, groups = x.shape[:2]
+    if groups == num_heads or batch > 1:
+        return repeat_heads(x, num_heads)
+    return x[0][:, None].expand(-1, num_heads // groups, -1, -1)
+
+
+def _per_key_head(dx: Tensor, groups: int) -> Tensor:
+    batch, heads = dx.shape[:2]
+    return dx if heads == groups else dx.unflatten(1, (groups, heads // groups)).sum(2)

@@ -1,0 +1,161 @@
+"""Backward pass of the strided kernel: recompute the posterior tile by tile, never all of it.
+
+With P = exp(score - evidence) and G the gradient of the output:
+
+    dV = Pᵀ G        dS = P ∘ (G Vᵀ - rowsum(G ∘ O))        dQ = dS K        dK = dSᵀ Q
+    d table[r] = Σ_i c_i dS[i, i-r]        d c_i = Σ_j dS[i, j] t[i-j]      (c = 1 without SSMax)
+
+Three things make it fast in plain torch. The row terms (evidence, rowsum) ride along in the matrix
+products as one more column. The exponential is base 2: torch's exp2 is vectorised where exp goes
+through a library call that is tens of times slower on scores that underflow, as local priors make
+them. And dS is written straight into a skewed buffer (see `band`) in which the diagonals are columns:
+both prior gradients are then matrix-vector products, deterministic ones.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from bayesattn.attention.kernels.strided.band import Band, unskew
+
+_LOG2_E = math.log2(math.e)
+_TILE_ELEMENTS = 1 << 20
+
+
+def tile_shape(end: int) -> tuple[int, int]:
+    """Queries and keys per tile."""
+    return (64, 2048) if end <= 2048 else (128, 512)
+
+
+def backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    evidence: Tensor,
+    table: Tensor,
+    temper: Tensor | None,
+    span: int,
+    exempt: int,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Gradients of q, k, v, table and temper; arguments as in `forward`."""
+    batch, heads, num_queries, width = q.shape
+    end = k.shape[2]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    rows, keys = tile_shape(end)
+    rows, keys = min(rows, num_queries), min(keys, end)
+    band = Band.of(table.to(wide) * _LOG2_E, end, span, exempt, rows)
+
+    delta = (grad.to(wide) * out.to(wide)).sum(-1, keepdim=True)
+    flat = (batch * heads, -1, width)
+    q, k, v, grad = (x.to(wide).reshape(flat) for x in (q, k, v, grad))
+    evidence, delta = evidence.reshape(-1, num_queries, 1), delta.reshape(-1, num_queries, 1)
+    dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    dtable = table.new_zeros(heads, table.shape[1], dtype=wide)
+    dtemper = None if temper is None else table.new_zeros(heads, num_queries, dtype=wide)
+
+    # as many heads at once as keep a tile in cache, never across two batches: the band is per head
+    step = max(1, min(heads, _TILE_ELEMENTS // (rows * (keys + rows))))
+    work = q.new_empty(3, step * rows * (keys + rows))
+    for n in range(0, batch * heads, heads):
+        for h in range(0, heads, step):
+            own = slice(h, min(h + step, heads))
+            part = slice(n + own.start, n + own.stop)
+            tiles = _Tiles(
+                Band(band.reversed[own], band.masked[own], end, band.span, exempt),
+                None if temper is None else temper[own].to(wide).flip(1),
+                torch.cat([q[part] * (scale * _LOG2_E), evidence[part] * -_LOG2_E], -1).flip(1),
+                torch.cat([grad[part], -delta[part]], -1).flip(1),
+                _with_ones(k[part]),
+                _with_ones(v[part]),
+                (rows, keys),
+                work,
+            )
+            tiles.run(dq[part], dk[part], dv[part])
+            dtable[own, : band.span] += tiles.dline[:, end - band.span : end].flip(1)
+            if dtemper is not None:
+                dtemper[own] += tiles.dtemper.flip(1)
+    dq *= scale
+    dk *= 1 / _LOG2_E  # the query it was multiplied with carried the factor
+    shape = (batch, heads, -1, width)
+    return dq.view(shape), dk.view(shape), dv.view(shape), dtable, dtemper
+
+
+def _with_ones(x: Tensor) -> Tensor:
+    return torch.cat([x, x.new_ones(*x.shape[:2], 1)], -1)
+
+
+class _Tiles:
+    """The tiles of a few heads: [heads, ...] tensors, queries in reverse order."""
+
+    def __init__(
+        self,
+        band: Band,
+        temper: Tensor | None,
+        q: Tensor,
+        grad: Tensor,
+        k: Tensor,
+        v: Tensor,
+        shape: tuple[int, int],
+        work: Tensor,
+    ) -> None:
+        self.band, self.temper, self.shape = band, temper, shape
+        self.q, self.grad, self.k, self.v = q, grad, k, v
+        self.posterior, self.product, self.skewed = work
+        self.dline = torch.zeros_like(band.reversed)
+        self.dtemper = q.new_zeros(q.shape[:2])
+
+    def run(self, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
+        rows, keys = self.shape
+        end, num_queries = self.band.end, self.q.shape[1]
+        for a in range(end - num_queries, end, rows):
+            b = min(a + rows, end)
+            dq_block = torch.zeros_like(dq[:, : b - a])
+            for lo in range(self.band.lowest(a), b, keys):
+                self._tile(a, b, lo, min(lo + keys, b), dq_block, dk, dv)
+            dq[:, a - end + num_queries : b - end + num_queries] = dq_block.flip(1)
+
+    def _tile(
+        self, a: int, b: int, lo: int, hi: int, dq: Tensor, dk: Tensor, dv: Tensor
+    ) -> None:
+        band, width = self.band, dq.shape[2]
+        heads, rows, cols = self.q.shape[0], b - a, hi - lo
+        block = slice(band.end - b, band.end - a)
+        q, grad, k, v = self.q[:, block], self.grad[:, block], self.k[:, lo:hi], self.v[:, lo:hi]
+        temper = None if self.temper is None else self.temper[:, block]
+
+        posterior = self.posterior[: heads * rows * cols].view(heads, rows, cols)
+        if temper is None and lo >= band.exempt:
+            bias = band.view(a, b, lo, hi)
+        else:
+            bias = band.tempered(temper, a, b, lo, hi, self.skewed)
+        torch.baddbmm(bias, q, k.transpose(1, 2), out=posterior)
+        torch.exp2(posterior, out=posterior)
+        dv[:, lo:hi].baddbmm_(posterior.transpose(1, 2), grad[..., :width])
+
+        product = self.product[: heads * rows * cols].view(heads, rows, cols)
+        torch.bmm(grad, v.transpose(1, 2), out=product)
+        skewed = self.skewed[: heads * rows * (cols + rows - 1)].view(heads, rows, -1)
+        skewed.zero_()
+        ds = unskew(skewed, cols)
+        torch.mul(posterior, product, out=ds)
+        # a query that sees one key has no choice and no gradient, but rounding leaves some in
+        # `product`, which a prior of -1e10 at distance 0 (beta < 0) would blow up
+        if band.span == 1:
+            ds.zero_()
+        elif a == 0:
+            ds[:, -1].zero_()
+        dq.baddbmm_(ds, k[..., :width])
+        dk[:, lo:hi].baddbmm_(ds.transpose(1, 2), q[..., :width])
+
+        ds[:, :, : max(0, band.exempt - lo)] = 0.0
+        columns = band.columns(a, b, lo, hi)
+        if temper is None:
+            self.dline[:, columns] += skewed.sum(1)
+        else:
+            self.dline[:, columns] += torch.bmm(temper[:, None], skewed)[:, 0]
+            line = band.reversed[:, columns, None]
+            self.dtemper[:, block] += torch.bmm(skewed, line)[..., 0] / _LOG2_E

@@ -1,0 +1,89 @@
+"""The log-prior of a causal band without its matrix: views over one reversed distance table.
+
+In local coordinates keys are 0 .. end-1 and queries offset .. end-1. A block of queries a .. b-1 is
+taken in reverse, row p holding query i = b-1-p, because then the distance to key j,
+
+    i - j = b-1 - (p + j),
+
+depends on p + j only, and a matrix that depends on p + j is a view with both strides 1 over
+
+    reversed[m] = t[end-1 - m]   for 0 <= end-1-m < span,  invisible elsewhere
+
+starting at column end - b. No negative strides (torch has none), no copy, O(H·T) memory.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+INVISIBLE = float("-inf")
+
+
+@dataclass(frozen=True)
+class Band:
+    """A reversed table [H, end + block - 1] and what it leaves visible."""
+
+    reversed: Tensor
+    """Log-prior by reversed distance; finite everywhere (0 where invisible)."""
+    masked: Tensor
+    """The same, -inf where invisible."""
+    end: int
+    span: int
+    exempt: int
+
+    @staticmethod
+    def of(table: Tensor, end: int, span: int, exempt: int, block: int) -> "Band":
+        """Reverse the first `span` distances of a table [H, >= span] for query blocks of `block`."""
+        span = min(span, end)
+        line = table.new_zeros(table.shape[0], end + block - 1)
+        line[:, end - span : end] = table[:, :span].flip(1)
+        masked = line.clone()
+        masked[:, : end - span] = INVISIBLE
+        masked[:, end:] = INVISIBLE
+        return Band(line, masked, end, span, exempt)
+
+    def lowest(self, a: int) -> int:
+        """First key that any query from a on sees."""
+        return max(0, a - self.span + 1)
+
+    def view(self, a: int, b: int, lo: int, hi: int) -> Tensor:
+        """[H, b-a, hi-lo] log-prior of queries b-1 .. a against keys lo .. hi-1, not copied."""
+        width = self.masked.shape[1]
+        start = self.masked.storage_offset() + self.end - b + lo
+        return self.masked.as_strided((self.masked.shape[0], b - a, hi - lo), (width, 1, 1), start)
+
+    def columns(self, a: int, b: int, lo: int, hi: int) -> slice:
+        """Columns of the reversed table under that view: p + j runs over hi-lo + b-a-1 values."""
+        return slice(self.end - b + lo, self.end - b + lo + hi - lo + b - a - 1)
+
+    def tempered(
+        self, temper: Tensor | None, a: int, b: int, lo: int, hi: int, out: Tensor
+    ) -> Tensor:
+        """`view` with row p multiplied by temper[:, p] and exempt keys at 0, written into `out`.
+
+        Built in skewed layout, rows of p + j, where it is an outer product and invisible pairs are
+        whole columns; they are masked after the multiplication, since -inf · 0 is NaN at n = 1.
+        """
+        line = self.reversed[:, None, self.columns(a, b, lo, hi)]
+        heads, rows, width = self.reversed.shape[0], b - a, line.shape[2]
+        skewed = out[: heads * rows * width].view(heads, rows, width)
+        if temper is None:
+            skewed.copy_(line)
+        else:
+            torch.mul(temper[:, :, None], line, out=skewed)
+        skewed[:, :, : max(0, b - self.span - lo)] = INVISIBLE
+        skewed[:, :, b - lo :] = INVISIBLE
+        tile = unskew(skewed, hi - lo)
+        if lo < self.exempt:
+            free = tile[:, :, : self.exempt - lo]
+            free.masked_fill_(free > INVISIBLE, 0.0)
+        return tile
+
+
+def unskew(skewed: Tensor, keys: int) -> Tensor:
+    """[H, rows, keys] matrix held in a skewed buffer [H, rows, keys+rows-1]: entry p, j at p, p+j."""
+    heads, rows, width = skewed.shape
+    return skewed.as_strided(
+        (heads, rows, keys), (rows * width, width + 1, 1), skewed.storage_offset()
+    )

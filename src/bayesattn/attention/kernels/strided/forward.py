@@ -1,0 +1,98 @@
+"""Forward pass of the strided kernel: torch's CPU flash attention, a block of queries at a time."""
+
+import torch
+from torch import Tensor
+
+from bayesattn.attention.kernels.strided.band import Band
+
+_TILE_KEYS = 2048
+
+
+def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Attention with an additive bias [.., T, S], and the log-sum-exp of its scores."""
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, 0.0, False, attn_mask=bias, scale=scale
+    )
+
+
+def block_rows(end: int) -> int:
+    """Queries per block: small blocks waste less past the diagonal, large ones reuse keys better."""
+    return 128 if end <= 1024 else 256 if end <= 8192 else 1024
+
+
+def forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    temper: Tensor | None,
+    span: int,
+    exempt: int,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Posterior mean, shaped like q, and log-evidence of the last T positions of S keys.
+
+    Args:
+        q: [N, H, T, D], or [G, H/G, T, D] for grouped heads of one sequence. k, v alike.
+        table: [H, >= min(span, S)] log-prior by distance.
+        temper: [H, T] factor of the prior in each row.
+        span: number of most recent keys each query sees.
+        exempt: leading keys whose log-prior is 0.
+        scale: factor of the content.
+    """
+    end, num_queries = k.shape[2], q.shape[2]
+    block = min(block_rows(end), num_queries)
+    plain = temper is None and exempt == 0
+    heads = table.shape[0]
+    lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
+    band = Band.of(table, end, span, exempt, block)
+    # row p of a block holds its last query but p; one flip serves all blocks
+    q = q.flip(2)
+    temper = None if temper is None else temper.flip(1)
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    evidence = out.new_empty(out.shape[:3], dtype=torch.promote_types(q.dtype, torch.float32))
+    work = table.new_empty(0 if plain else heads * block * (_TILE_KEYS + block))
+    for a in range(end - num_queries, end, block):
+        b = min(a + block, end)
+        rows = slice(end - b, end - a)
+        lo = band.lowest(a)
+        if plain:
+            bias = band.view(a, b, lo, b).unflatten(0, lead)
+            o, l = flash(q[:, :, rows], k[:, :, lo:b], v[:, :, lo:b], bias, scale)
+        else:
+            factor = None if temper is None else temper[:, rows]
+            o, l = _by_tiles(q[:, :, rows], k, v, band, factor, a, b, scale, work, lead)
+        out[:, :, a - end + num_queries : b - end + num_queries] = o.flip(2)
+        evidence[:, :, a - end + num_queries : b - end + num_queries] = l.flip(2)
+    return out, evidence
+
+
+def _by_tiles(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    band: Band,
+    temper: Tensor | None,
+    a: int,
+    b: int,
+    scale: float,
+    work: Tensor,
+    lead: tuple[int, int],
+) -> tuple[Tensor, Tensor]:
+    """One block of queries, its bias written out a cache-sized tile of keys at a time and merged."""
+    out, evidence = None, None
+    lowest = band.lowest(a)
+    for hi in range(b, lowest, -_TILE_KEYS):
+        lo = max(lowest, hi - _TILE_KEYS)
+        bias = band.tempered(temper, a, b, lo, hi, work).unflatten(0, lead)
+        o, l = flash(q, k[:, :, lo:hi], v[:, :, lo:hi], bias, scale)
+        # rows whose window begins above this tile see none of it; flash reports 0 for them
+        l[:, :, : max(0, b - hi - band.span + 1)] = float("-inf")
+        if out is None or evidence is None:
+            out, evidence = o, l
+        else:
+            total = torch.logaddexp(evidence, l)
+            out = torch.lerp(out, o, (l - total).exp()[..., None].to(o.dtype))
+            evidence = total
+    assert out is not None and evidence is not None
+    return out, evidence
