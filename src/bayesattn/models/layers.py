@@ -6,6 +6,8 @@
 Shapes: B batch, H query heads, G key/value heads, T new tokens, S keys, D head width.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -29,19 +31,30 @@ KERNEL_OF: dict[str, Kernel | None] = {
 }
 
 
+@contextmanager
+def full_precision() -> Generator[None]:
+    """Make float32 the default dtype while transformers builds a half-precision model."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.promote_types(default, torch.float32))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
+
+
 def build_prior(config: BayesConfig) -> Prior:
-    """The prior that `config` names, in float32 even while a half-precision model is built."""
-    prior = make_prior(config.prior, config.num_attention_heads, **(config.prior_options or {}))
-    return prior.to(torch.promote_types(torch.get_default_dtype(), torch.float32))
+    """The prior that `config` names, never in half precision."""
+    with full_precision():
+        return make_prior(config.prior, config.num_attention_heads, **(config.prior_options or {}))
 
 
 def build_ssmax(config: BayesConfig) -> SSMax | None:
-    """The temperatures that `config` asks for, in float32 like the prior; None if it does not."""
+    """The temperatures that `config` asks for, never in half precision; None if it does not."""
     if not config.ssmax:
         return None
     scope = cast(Scope, config.ssmax_scope)
-    ssmax = SSMax(config.num_attention_heads, learned=config.ssmax_learned, scope=scope)
-    return ssmax.to(torch.promote_types(torch.get_default_dtype(), torch.float32))
+    with full_precision():
+        return SSMax(config.num_attention_heads, learned=config.ssmax_learned, scope=scope)
 
 
 class BayesMLP(nn.Module):

@@ -13,73 +13,69 @@ from typing import Any
 from bayesattn.models.config import BayesConfig
 
 
-def _authors(hidden_size: int, layers: int, heads: int, settings: dict[str, Any]) -> BayesConfig:
-    defaults = {
-        "vocab_size": 32_768,
+def _size(
+    hidden_size: int, layers: int, heads: int, settings: dict[str, Any], **common: Any
+) -> BayesConfig:
+    size: dict[str, Any] = {
         "hidden_size": hidden_size,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "max_position_embeddings": 512,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
     }
-    return BayesConfig(**(defaults | settings))
+    return BayesConfig(**(size | common | settings))
+
+
+_AUTHORS: dict[str, Any] = {
+    "vocab_size": 32_768,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_CPU: dict[str, Any] = {"vocab_size": 64, "max_position_embeddings": 128}
 
 
 def l6(**settings: Any) -> BayesConfig:
     """49M parameters."""
-    return _authors(512, 6, 16, settings)
+    return _size(512, 6, 16, settings, **_AUTHORS)
 
 
 def l8(**settings: Any) -> BayesConfig:
     """98M parameters."""
-    return _authors(768, 8, 16, settings)
+    return _size(768, 8, 16, settings, **_AUTHORS)
 
 
 def l12(**settings: Any) -> BayesConfig:
     """121M parameters, the model of the paper's headline."""
-    return _authors(768, 12, 16, settings)
+    return _size(768, 12, 16, settings, **_AUTHORS)
 
 
 def l15(**settings: Any) -> BayesConfig:
     """275M parameters."""
-    return _authors(1152, 15, 24, settings)
+    return _size(1152, 15, 24, settings, **_AUTHORS)
 
 
 def l18(**settings: Any) -> BayesConfig:
     """525M parameters."""
-    return _authors(1536, 18, 32, settings)
+    return _size(1536, 18, 32, settings, **_AUTHORS)
 
 
 def l24(**settings: Any) -> BayesConfig:
     """1.14B parameters."""
-    return _authors(2048, 24, 64, settings)
-
-
-def _cpu(hidden_size: int, layers: int, heads: int, settings: dict[str, Any]) -> BayesConfig:
-    defaults = {
-        "vocab_size": 64,
-        "hidden_size": hidden_size,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "max_position_embeddings": 128,
-    }
-    return BayesConfig(**(defaults | settings))
+    return _size(2048, 24, 64, settings, **_AUTHORS)
 
 
 def nano(**settings: Any) -> BayesConfig:
-    """0.05M parameters besides the vocabulary: seconds."""
-    return _cpu(48, 2, 4, settings)
+    """0.05M parameters: learns small tasks in seconds."""
+    return _size(48, 2, 4, settings, **_CPU)
 
 
 def tiny(**settings: Any) -> BayesConfig:
     """0.5M parameters: learns passkeys in minutes."""
-    return _cpu(128, 3, 8, settings)
+    return _size(128, 3, 8, settings, **_CPU)
 
 
 def small(**settings: Any) -> BayesConfig:
-    """3.9M parameters: an hour on two cores."""
-    return _cpu(256, 6, 8, settings)
+    """4.0M parameters: an hour on two cores."""
+    return _size(256, 6, 8, settings, **_CPU)
 
 
 RECIPES: dict[str, Callable[..., BayesConfig]] = {

@@ -14,7 +14,13 @@ from transformers.utils.output_capturing import capture_outputs
 from bayesattn.attention import SSMax
 from bayesattn.encodings import ENCODINGS
 from bayesattn.models.config import BayesConfig
-from bayesattn.models.layers import KERNEL_OF, BayesAttention, BayesDecoderLayer, build_prior
+from bayesattn.models.layers import (
+    KERNEL_OF,
+    BayesAttention,
+    BayesDecoderLayer,
+    build_prior,
+    full_precision,
+)
 from bayesattn.models.layout import lay_out
 from bayesattn.priors import Prior
 
@@ -50,7 +56,9 @@ class BayesPreTrainedModel(PreTrainedModel):
         what a checkpoint has already filled.
         """
         if isinstance(module, Prior):
-            for name, value in module.initial_values().items():
+            with full_precision():
+                values = module.initial_values()
+            for name, value in values.items():
                 init.copy_(getattr(module, name), value)
         elif isinstance(module, SSMax):
             init.constant_(module.scale, module.init)

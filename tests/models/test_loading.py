@@ -1,0 +1,120 @@
+"""What is saved is what is loaded, to the bit and in the right precision."""
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+from bayesattn.models import BayesForCausalLM, BayesModel
+from tests.models.common import PRIOR_NAMES, tiny_config, tiny_model, tokens
+
+OPTIONS = {
+    "laplace": {"slopes": [0.3, 0.1, 0.01, 0.7]},
+    "ggd": {"init": "mixed"},
+    "bucketed": {"num_buckets": 8, "max_distance": 20},
+}
+
+
+def same_state(made, expected):
+    made, expected = made.state_dict(), expected.state_dict()
+    assert made.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(made[name], value, rtol=0, atol=0, msg=name)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("prior", PRIOR_NAMES)
+@torch.no_grad()
+def test_round_trip(prior, shared, tmp_path):
+    model = tiny_model(prior=prior, prior_options=OPTIONS.get(prior), shared_prior=shared)
+    model.save_pretrained(tmp_path)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert type(loaded) is BayesForCausalLM
+    assert not loaded.training
+    same_state(loaded, model)
+    ids = tokens(2, 9)
+    torch.testing.assert_close(loaded(ids).logits, model(ids).logits, rtol=0, atol=0)
+    body = AutoModel.from_pretrained(tmp_path)
+    assert type(body) is BayesModel
+    same_state(body, model.model)
+
+
+@pytest.mark.parametrize("encoding", ["rope", "sinusoidal"])
+@torch.no_grad()
+def test_encodings_round_trip(encoding, tmp_path):
+    model = tiny_model(encoding=encoding, tie_word_embeddings=True)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
+    ids = tokens(2, 9)
+    torch.testing.assert_close(loaded(ids).logits, model(ids).logits, rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_length_scaling_is_a_setting_at_loading(tmp_path):
+    model = tiny_model(encoding="rope", prior="uniform")
+    model.save_pretrained(tmp_path)
+    ids = tokens(1, 80)
+    rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 500_000.0}
+    scaled = AutoModelForCausalLM.from_pretrained(tmp_path, rope_parameters=rope)
+    assert (scaled(ids).logits - model(ids).logits).abs().max() > 1e-3
+    positions = torch.arange(80)[None]
+    half = model.model.encoding.rotation(positions / 2, torch.float32)
+    made = scaled.model.encoding.rotation(positions, torch.float32)
+    torch.testing.assert_close(made.cos, half.cos)
+
+
+@pytest.mark.parametrize("prior", PRIOR_NAMES)
+def test_half_precision_leaves_the_prior_alone(prior, tmp_path):
+    model = tiny_model(prior=prior, prior_options=OPTIONS.get(prior))
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    for name, value in loaded.state_dict().items():
+        if ".prior." in name or ".ssmax." in name:
+            assert value.dtype == torch.float32, name
+            torch.testing.assert_close(value, model.state_dict()[name], rtol=0, atol=0)
+        else:
+            assert value.dtype == torch.bfloat16, name
+    assert loaded(tokens(1, 9)).logits.dtype == torch.bfloat16
+    # Saved again and loaded again, it is still the same model.
+    loaded.save_pretrained(tmp_path / "half")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "half", dtype="auto")
+    same_state(again, loaded)
+
+
+@pytest.mark.parametrize("prior", PRIOR_NAMES)
+def test_a_new_model_in_half_precision(prior):
+    config = tiny_config(prior=prior, prior_options=OPTIONS.get(prior))
+    half = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    full = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    assert half.lm_head.weight.dtype == torch.bfloat16
+    attention, expected = half.model.layers[1].self_attn, full.model.layers[1].self_attn
+    same_state(attention.prior, expected.prior)
+    same_state(attention.ssmax, expected.ssmax)
+
+
+@pytest.mark.parametrize("prior", ["laplace", "ggd"])
+def test_parameters_missing_in_a_checkpoint_start_as_stated(prior, tmp_path):
+    tiny_model(prior="uniform", ssmax=False).save_pretrained(tmp_path)
+    config = tiny_config(prior=prior, prior_options=OPTIONS[prior])
+    loaded, info = BayesForCausalLM.from_pretrained(
+        tmp_path, config=config, output_loading_info=True
+    )
+    assert info["missing_keys"]
+    expected = BayesForCausalLM(config).model.layers[0].self_attn
+    same_state(loaded.model.layers[0].self_attn.prior, expected.prior)
+    same_state(loaded.model.layers[0].self_attn.ssmax, expected.ssmax)
+
+
+def test_registered():
+    assert AutoConfig.for_model("bayesattn").model_type == "bayesattn"
+    model = AutoModelForCausalLM.from_config(tiny_config())
+    assert type(model) is BayesForCausalLM
+
+
+def test_registering_twice_is_fine():
+    import importlib
+
+    import bayesattn.models
+
+    importlib.reload(bayesattn.models)
