@@ -36,7 +36,7 @@ bench: $(VENV)/.installed
 	@$(BIN)/bayesattn bench attention $(ARGS)
 
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 install: $(VENV)/.installed
 
