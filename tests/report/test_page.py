@@ -1,0 +1,202 @@
+"""The page is complete, readable without colour, and loads nothing."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from bayesattn.report.page import linked, render
+from bayesattn.studies import Claim, Tier
+from bayesattn.studies.ledger import Ledger
+from bayesattn.studies.runner import run_study
+from tests.studies.toy import crash, toy
+
+VOID = {"meta", "link", "img", "br"}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes and text; fails on tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.found = [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        element = {"tag": tag, "text": "", **dict(attrs)}
+        self.found.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()["tag"] == tag
+
+    def handle_data(self, data):
+        for element in self.open:
+            element["text"] += data
+
+    def all(self, tag, **attributes):
+        return [
+            e
+            for e in self.found
+            if e["tag"] == tag and all(e.get(k) == v for k, v in attributes.items())
+        ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="module")
+def ledger(folder):
+    studies = {
+        "good": toy("good"),
+        "wrong": toy("wrong", level=-10.0),
+        "unclear": toy("unclear", level=-1.0),
+        "broken": toy("broken", measure=crash),
+    }
+    return Ledger({name: run_study(s, Tier.QUICK, folder) for name, s in studies.items()})
+
+
+@pytest.fixture(scope="module")
+def text(ledger, folder):
+    return render(ledger, folder)
+
+
+@pytest.fixture(scope="module")
+def page(text):
+    return Page(text)
+
+
+def test_nothing_is_loaded_from_anywhere(page, text):
+    for element in page.found:
+        for name in ("src", "srcset", "data", "poster", "action", "background"):
+            assert element.get(name, "data:").startswith("data:")
+        if element["tag"] != "a":
+            assert element.get("href", "data:").startswith("data:")
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|<iframe|<object|<embed", text)
+    (policy,) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    assert policy["content"].startswith("default-src 'none'")
+
+
+def test_figures_carry_no_links_that_load(ledger, folder):
+    for record in ledger.records.values():
+        for figure in record.figures:
+            svg = (folder / figure.file).read_text()
+            assert not re.search(r"""(?:href|src)=["'](?!#)|@import|url\((?!#)""", svg)
+
+
+def test_links_lead_to_arxiv_or_into_the_page(page):
+    ids = {e.get("id") for e in page.found}
+    for link in page.all("a"):
+        href = link["href"]
+        assert href.startswith("https://arxiv.org/abs/") or href[1:] in ids
+
+
+def test_the_table_shows_reported_beside_measured_with_symbol_and_word(page):
+    rows = [" ".join(row["text"].split()) for row in page.all("tr")]
+    assert rows == [
+        "Claim Reported Measured Verdict",
+        "broken broken works. always – ! error",
+        "good good works. always 11 points [8.52, 13.5] ✓ supported",
+        "unclear unclear works. always 0 points [−2.48, 2.48] ? inconclusive",
+        "wrong wrong works. always −9 points [−11.5, −6.52] ✗ refuted",
+    ]
+
+
+def test_each_claim_opens_to_everything_about_it(page, ledger):
+    for name in ("good", "wrong", "unclear"):
+        (claim,) = page.all("details", id=name)
+        record = ledger.records[name]
+        for part in (
+            record.claim.statement,
+            record.verdict.reason,
+            "By playing.",
+            "No toy. It gives 0.",
+            "always",
+            record.command,
+            "quick tier, 3 seeds",
+            f"torch {record.environment['torch']}",
+            "seeds = 3",
+            "The <effects>.",
+        ):
+            assert part in claim["text"]
+        if record.commit:
+            assert record.commit in claim["text"]
+
+
+def test_a_crash_shows_its_traceback(page):
+    (claim,) = page.all("details", id="broken")
+    assert "The study crashed: RuntimeError: the toy broke" in claim["text"]
+    assert "Traceback (most recent call last)" in claim["text"]
+    assert "bayesattn study run broken" in claim["text"]
+
+
+def test_figures_are_inside_the_page_with_words_for_those_who_do_not_see_them(page):
+    images = page.all("img")
+    assert len(images) == 3
+    for image in images:
+        assert image["src"].startswith("data:image/svg+xml;base64,")
+        assert image["alt"] == 'A line & "more".'
+
+
+def test_a_missing_figure_is_said(ledger, tmp_path):
+    text = render(ledger, tmp_path)
+    assert text.count("is missing: measure the claim again") == 3
+    assert "<img" not in text
+
+
+def test_texts_are_escaped(ledger, folder):
+    claim = Claim(id="evil", statement="<script>1</script>", source="<b>", reported="a & b")
+    record = replace(ledger.records["good"], claim=claim)
+    text = render(Ledger({"evil": record}), folder)
+    assert "<script>1" not in text and "&lt;script&gt;1" in text
+    assert "<b>" not in text
+
+
+def test_arxiv_numbers_become_links():
+    assert linked("see arXiv 2505.22842: <x>") == (
+        'see <a href="https://arxiv.org/abs/2505.22842">arXiv 2505.22842</a>: &lt;x&gt;'
+    )
+
+
+def test_the_structure_is_accessible(page, text):
+    (html,) = page.all("html")
+    assert html["lang"] == "en"
+    assert page.all("title")[0]["text"]
+    assert [e["tag"] for e in page.found if re.fullmatch(r"h\d", e["tag"])] == (
+        ["h1", "h2", "h2"] + ["h3"] * 4
+    )
+    assert len(page.all("main")) == len(page.all("header")) == 1
+    assert "width=device-width" in page.all("meta", name="viewport")[0]["content"]
+    assert "prefers-color-scheme: dark" in text
+    ids = [e["id"] for e in page.found if "id" in e]
+    assert len(ids) == len(set(ids))
+    for header in page.all("th"):
+        assert header["scope"] in ("col", "row")
+
+
+def test_text_stands_out_from_its_background_in_both_schemes(text):
+    def luminance(colour):
+        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    schemes = re.findall(r":root \{(.*?)\}", text, re.DOTALL)
+    assert len(schemes) == 2
+    for scheme in schemes:
+        colours = dict(re.findall(r"--(\w+): (#\w{6})", scheme))
+        assert len(colours) == 9
+        for name in ("ink", "faint", "supported", "refuted", "inconclusive", "error"):
+            for ground in ("paper", "panel"):
+                low, high = sorted((luminance(colours[name]), luminance(colours[ground])))
+                assert (high + 0.05) / (low + 0.05) >= 4.5, (name, ground)
+
+
+def test_an_empty_ledger_is_a_page_too(folder):
+    page = Page(render(Ledger(), folder))
+    assert "No study has run yet." in page.all("table")[0]["text"]
