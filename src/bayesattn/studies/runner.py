@@ -5,7 +5,7 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def run_studies(
     folder: Path,
     count: int | None = None,
     advance: Callable[[], None] = lambda: None,
-) -> Iterable[Record]:
+) -> Iterator[Record]:
     """Run studies in turn; each record is in the ledger before it is yielded."""
     for study in studies:
         record = run_study(study, tier, folder, count, advance)

@@ -1,0 +1,106 @@
+"""The command line. Only the chosen command is imported, so that `bayesattn --help` is instant.
+
+A command is a dataclass, whose fields tyro turns into options, with `run() -> exit code`.
+"""
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """Where a command lives, and what it does in one line."""
+
+    target: str
+    help: str
+
+
+COMMANDS = {
+    "demo": Command(
+        "bayesattn.report.commands:Demo", "measure every claim quickly, show what holds"
+    ),
+    "study list": Command("bayesattn.studies.commands:List", "list the claims"),
+    "study run": Command("bayesattn.studies.commands:Run", "measure claims into a ledger"),
+    "study show": Command("bayesattn.studies.commands:Show", "show a claim and its verdict"),
+    "report": Command("bayesattn.report.commands:Report", "write a ledger as one page"),
+    "prior draw": Command("bayesattn.report.commands:DrawPrior", "draw a prior to a file"),
+    "bench attention": Command(
+        "bayesattn.benchmarks.attention:AttentionBench", "time attention kernels against SDPA"
+    ),
+}
+HELP = ("-h", "--help", "help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code is 2 after a mistake in what was typed."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in HELP:
+        print(_overview())
+        return 0
+    if words[0] == "--version":
+        from bayesattn import __version__
+
+        print(f"bayesattn {__version__}")
+        return 0
+    try:
+        return _run(words)
+    except KeyboardInterrupt:
+        print("Stopped; what was finished is in the ledger.", file=sys.stderr)
+        return 130
+    except Exception as error:
+        from bayesattn.studies.errors import UserError
+
+        if not isinstance(error, UserError) or os.environ.get("BAYESATTN_DEBUG") == "1":
+            raise
+        print(f"bayesattn: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(words: list[str]) -> int:
+    depth = 1 if words[0] in COMMANDS else 2
+    name = " ".join(words[:depth])
+    if name not in COMMANDS:
+        asks = len(words) == 1 or words[1] in HELP
+        if asks and any(known.startswith(f"{words[0]} ") for known in COMMANDS):
+            print(_overview(f"{words[0]} "))
+            return 0
+        raise _unknown(name, words[0])
+    import tyro
+
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    command = getattr(import_module(module), attribute)
+    # One flag per switch: --all and --no-open, not --all/--no-all.
+    config = (tyro.conf.FlagCreatePairsOff,)
+    return tyro.cli(command, prog=f"bayesattn {name}", args=words[depth:], config=config).run()
+
+
+def _unknown(name: str, first: str) -> Exception:
+    from bayesattn.studies.errors import UserError
+
+    near = [*difflib.get_close_matches(name, COMMANDS), *difflib.get_close_matches(first, COMMANDS)]
+    hint = f"did you mean `bayesattn {near[0]}`?" if near else "`bayesattn --help` lists them."
+    return UserError(f"There is no command {name!r}: {hint}")
+
+
+def _overview(group: str = "") -> str:
+    width = max(map(len, COMMANDS)) + 2
+    lines = [
+        f"  {name:{width}}{command.help}"
+        for name, command in COMMANDS.items()
+        if name.startswith(group)
+    ]
+    return "\n".join(
+        [
+            f"usage: bayesattn {group}COMMAND [OPTIONS]",
+            "",
+            "Attention is a posterior: build it, test it against exact Bayes, look inside it.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "`bayesattn COMMAND --help` explains one; `bayesattn --version` tells the version.",
+        ]
+    )

@@ -1,0 +1,44 @@
+"""What commands print: tables for people, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bayesattn.studies.errors import UserError
+
+
+def show_rows(rows: Sequence[Mapping[str, str]]) -> None:
+    """Print rows that share their keys as a table."""
+    table = Table(*(rows[0] if rows else ()), box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*row.values())
+    Console(markup=False, highlight=False).print(table)
+
+
+def write_json(data: Any, target: str) -> None:
+    """Write `data` to the file `target`, or to standard output if it is `-`."""
+    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    with mistakes():
+        Path(target).write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def mistakes() -> Iterator[None]:
+    """Errors in here come from what the user typed: one sentence is enough for them."""
+    try:
+        yield
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(f"Cannot use {error.filename} ({error.strerror}).") from error
+    except (TypeError, ValueError) as error:
+        raise UserError(str(error)) from error
