@@ -44,14 +44,14 @@ def test_alibi_by_hand():
 
 @pytest.mark.parametrize("tilt", [1e-4, -1e-4])
 def test_a_slope_off_by_a_little_does_not_pass(monkeypatch, tilt):
-    def tilted(q, k, v, prior):
-        return attend(q, k, v, prior.table(q.shape[2]) * (1 + tilt))
+    def tilted(q, k, v, prior, **options):
+        return attend(q, k, v, prior.table(q.shape[2]) * (1 + tilt), **options)
 
     assert verdict(monkeypatch, tilted).outcome is Outcome.REFUTED
 
 
 def test_attention_deaf_to_its_prior_does_not_pass(monkeypatch):
-    def deaf(q, k, v, prior):
-        return attend(q, k, v, Uniform(q.shape[1]))
+    def deaf(q, k, v, prior, **options):
+        return attend(q, k, v, Uniform(q.shape[1]), **options)
 
     assert verdict(monkeypatch, deaf).outcome is Outcome.REFUTED

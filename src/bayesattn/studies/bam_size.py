@@ -127,7 +127,7 @@ class BamSize(Study[SizeRecipe]):
         axes.set(xlabel="model, placed at heads · layers", ylabel="trained parameters")
         axes.legend(fontsize=8)
         caption = "Trained parameters of the prior and of SSMax in the authors' six models."
-        alt = "The counted parameters lie on the lines 2 · heads · layers and heads · layers."
+        alt = "Counts as points; 2 · heads · layers and heads · layers as dashed lines."
         return [Picture("counts", figure, caption, alt)]
 
 
