@@ -7,13 +7,19 @@ Shapes: B batch, H query heads, G key/value heads, T queries, S keys, D head wid
 
 import logging
 import math
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
-from bayesattn.attention.kernels import dense as dense_kernel
+from bayesattn.attention import check
+from bayesattn.attention.kernels.dense import dense
+from bayesattn.attention.kernels.flex import flex
+from bayesattn.attention.kernels.skipping import certified
+from bayesattn.attention.kernels.strided import strided
 from bayesattn.attention.ssmax import SSMax, temperature
+from bayesattn.attention.theorem import Decomposed, decompose
 from bayesattn.attention.visibility import Visibility, first_visible
 from bayesattn.priors import Prior, Uniform
 
@@ -31,18 +37,54 @@ class Certified(NamedTuple):
     """[B, H] largest possible absolute error of any output entry of that head."""
 
 
-class Decomposed(NamedTuple):
-    """Theorem 1: posterior = likelihood · prior · evidence, each [B, H, T, S] (evidence [B, H, T, 1])."""
+class _Options(TypedDict, total=False):
+    ssmax: SSMax | Tensor | None
+    documents: Tensor | None
+    padding: Tensor | None
+    offset: int | None
+    window: int | None
+    exempt: int
+    scale: float | None
+    kernel: Kernel
 
-    output: Tensor
-    likelihood: Tensor
-    """softmax over visible keys of the content scores."""
-    prior: Tensor
-    """softmax over visible keys of the log-prior."""
-    evidence: Tensor
-    """Z = 1 / Σ_j likelihood_j · prior_j, the normaliser of the product."""
-    posterior: Tensor
-    """The attention weights."""
+
+@overload
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prior: Prior | Tensor | None = None,
+    *,
+    tolerance: None = None,
+    decompose: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> Tensor: ...
+
+
+@overload
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prior: Prior | Tensor | None = None,
+    *,
+    tolerance: float,
+    decompose: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> Certified: ...
+
+
+@overload
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prior: Prior | Tensor | None = None,
+    *,
+    tolerance: None = None,
+    decompose: Literal[True],
+    **options: Unpack[_Options],
+) -> Decomposed: ...
 
 
 def attend(
@@ -62,37 +104,119 @@ def attend(
     tolerance: float | None = None,
     decompose: bool = False,
 ) -> Tensor | Certified | Decomposed:
-    """Causal attention under a positional prior."""
-    num_heads, num_queries = q.shape[1], q.shape[2]
-    offset = k.shape[2] - num_queries if offset is None else offset
-    seen = Visibility(
-        num_queries, offset, first_visible(num_queries, offset, documents, padding), window, exempt
-    )
-    table = None
-    if isinstance(prior, Tensor):
-        table = prior
-    elif prior is not None and not isinstance(prior, Uniform):
-        table = prior.table(seen.span)
-    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    temper = None
-    if ssmax is not None:
-        s = ssmax.scale if isinstance(ssmax, SSMax) else ssmax
-        temper = temperature(s, seen.count(q.device))
-        q = (q * temper[..., None]).to(q.dtype)
-        if isinstance(ssmax, SSMax) and ssmax.scope == "content":
-            temper = None
-    if decompose:
-        content, bias = dense_kernel.scores(q, k, table, temper, seen, scale)
-        mask = seen.mask(q.device)
-        bias = torch.zeros_like(content) if bias is None else bias.expand_as(content)
-        likelihood, p = dense_kernel.softmax(content, mask), dense_kernel.softmax(bias, mask)
-        posterior = dense_kernel.softmax(content + bias, mask)
-        out = posterior.to(v.dtype) @ dense_kernel.repeat_heads(v[:, :, : seen.end], num_heads)
-        return Decomposed(out, likelihood, p, 1 / (likelihood * p).sum(-1, keepdim=True), posterior)
-    if kernel == "strided":
-        from bayesattn.attention.kernels.strided import strided
+    """Causal attention [B, H, T, D] under a positional prior.
 
-        if table is None:
-            table = q.new_zeros(num_heads, seen.span)
-        return strided(q, k, v, table, temper, seen, scale)
-    return dense_kernel.dense(q, k, v, table, temper, seen, scale)
+    Args:
+        q: [B, H, T, D].
+        k: [B, G, S, D], H a multiple of G.
+        v: [B, G, S, D].
+        prior: a `Prior`, its table [H, distances], or None for the uniform prior.
+        ssmax: temperatures [H] of Scalable Softmax. An `SSMax` module says what they scale; a bare
+            tensor scales content and prior.
+        documents: [B, S] integer id of the document of each key, in contiguous runs. A query sees
+            its own document only, and n of SSMax restarts with it.
+        padding: [B] number of left-padding keys. Rows of padding give 0.
+        offset: index of the first query among the keys; S - T by default. With a static cache the
+            number of tokens already in it: rows beyond the last query are never read.
+        window: number of most recent keys a query sees, itself included.
+        exempt: number of leading keys (of each sequence or document) whose log-prior is 0 whatever
+            their distance: headers, sinks and instructions are not far away.
+        scale: factor of q·k, 1/√D by default.
+        kernel: one of `KERNELS`; "auto" picks by device and logs its choice at debug level.
+        tolerance: skip keys that provably hold less than this share of the posterior, and return
+            `Certified`. CPU, inference only.
+        decompose: return `Decomposed`, the factors of Theorem 1. Quadratic memory.
+    """
+    check.check_tensors(q, k, v)
+    num_queries = q.shape[2]
+    offset = k.shape[2] - num_queries if offset is None else offset
+    check.check_place(q, k, offset, window, exempt)
+    check.check_first(q, offset + num_queries, documents, padding)
+    first = first_visible(num_queries, offset, documents, padding)
+    seen = Visibility(num_queries, offset, first, window, exempt)
+    check.check_prior(q, prior, seen.span)
+    check.check_ssmax(q, ssmax)
+
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    # priors and temperatures are never narrower than float32, whatever the model runs in
+    wide = torch.promote_types(q.dtype, torch.float32)
+    table = _table(prior, seen.span, wide)
+    q, temper = _tempered(q, ssmax, seen, wide)
+    if decompose:
+        if tolerance is not None:
+            raise ValueError("decompose=True is exact; leave tolerance out")
+        return _decompose(q, k, v, table, temper, seen, scale)
+    args = (q, k, v, table, temper)
+    grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in args)
+    kernel = _choose(kernel, q, seen, grad, tolerance is not None)
+    if tolerance is not None:
+        if not 0 < tolerance < 1:
+            raise ValueError(
+                f"tolerance is a share of the posterior, between 0 and 1, not {tolerance}"
+            )
+        table = q.new_zeros(q.shape[1], seen.span, dtype=wide) if table is None else table
+        return Certified(*certified(q, k, v, table, temper, seen, scale, tolerance))
+    if kernel == "dense":
+        return dense(q, k, v, table, temper, seen, scale)
+    if kernel == "flex":
+        return flex(q, k, v, table, temper, seen, scale)
+    if table is None and first is None and window is None and (offset == 0 or num_queries == 1):
+        return _plain(q, k[:, :, : seen.end], v[:, :, : seen.end], scale)
+    table = q.new_zeros(q.shape[1], seen.span, dtype=wide) if table is None else table
+    return strided(q, k, v, table, temper, seen, scale)
+
+
+# the function's own argument is called `decompose`
+_decompose = decompose
+
+
+def _table(prior: Prior | Tensor | None, span: int, wide: torch.dtype) -> Tensor | None:
+    """Log-prior by distance; None if it is uniform."""
+    if prior is None or isinstance(prior, Uniform):
+        return None
+    return (prior if isinstance(prior, Tensor) else prior.table(span)).to(wide)
+
+
+def _tempered(
+    q: Tensor, ssmax: SSMax | Tensor | None, seen: Visibility, wide: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """Queries with their temperature folded in, and the temperature of the prior if it has one."""
+    if ssmax is None:
+        return q, None
+    scale, scope = (ssmax.scale, ssmax.scope) if isinstance(ssmax, SSMax) else (ssmax, None)
+    temper = temperature(scale.to(wide), seen.count(q.device))
+    return (q * temper[..., None]).to(q.dtype), None if scope == "content" else temper
+
+
+def _choose(kernel: Kernel, q: Tensor, seen: Visibility, grad: bool, skip: bool) -> Kernel:
+    """The kernel to use; refuses what cannot be done."""
+    if kernel not in KERNELS:
+        raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(KERNELS)}")
+    device = q.device.type
+    if skip and (device != "cpu" or kernel not in ("auto", "strided") or grad):
+        raise ValueError(
+            "tolerance= works on CPU with kernel 'auto' or 'strided' and without gradients "
+            "(use torch.no_grad()); leave it out for exact attention"
+        )
+    if kernel == "strided" and device != "cpu":
+        raise ValueError(
+            f"kernel 'strided' runs on CPU, q is on {device}; use 'auto', 'dense', or 'flex' (CUDA)"
+        )
+    if kernel == "flex" and grad and device != "cuda":
+        raise ValueError(
+            "kernel 'flex' has gradients on CUDA only; use 'strided' on CPU, 'dense', or 'auto'"
+        )
+    if kernel != "auto":
+        return kernel
+    # one row of scores is no matrix: a GPU decodes a token faster without FlexAttention
+    on_gpu: Kernel = "flex" if device == "cuda" and seen.num_queries > 1 else "dense"
+    chosen: Kernel = "strided" if device == "cpu" else on_gpu
+    logger.debug("kernel %s for %d queries on %s", chosen, seen.num_queries, device)
+    return chosen
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """The uniform prior over all past keys: what torch already does best."""
+    grouped = q.shape[1] != k.shape[1]
+    causal = q.shape[2] > 1
+    return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)

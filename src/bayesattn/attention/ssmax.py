@@ -1,8 +1,8 @@
 """Scalable Softmax (Nakanishi 2025, arXiv 2501.19399): logits times `s · ln n`.
 
-A softmax over n keys flattens as n grows. Multiplying the logits of query i by `s[h] · ln(n_i)`, n_i
-the number of keys it sees, keeps a peak a peak. Two orders exist and differ as soon as a prior is
-present:
+A softmax over n keys flattens as n grows. Multiplying the logits of query i by `s[h] · ln(n_i)`,
+n_i the number of keys it sees, keeps a peak a peak. Two orders exist and differ as soon as a prior
+is present:
 
     content+prior   (q·k/√d + B) · s ln n     what BAM publishes: the prior sharpens with length
     content          q·k/√d · s ln n + B      what its ALiBi baseline does
@@ -51,10 +51,9 @@ class SSMax(nn.Module):
 
 
 def temperature(scale: Tensor, num_visible: Tensor) -> Tensor:
-    """`s[h] · ln n` for scale [H] and num_visible [B, T]: [B, H, T], float32 or wider.
+    """`s[h] · ln n` for scale [H] and num_visible [B, T]: [B, H, T].
 
     A row that sees nothing counts as n = 1 (ln 1 = 0): its output is zero whatever the factor.
     """
-    scale = scale.to(torch.promote_types(scale.dtype, torch.float32))
     log_n = num_visible.clamp(min=1).to(scale.dtype).log()
     return scale[None, :, None] * log_n[:, None, :]

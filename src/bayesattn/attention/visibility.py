@@ -1,4 +1,4 @@
-"""Which keys a query sees: causality, cache offset, padding, packed documents and window in one place.
+"""Which keys a query sees: causality, cache offset, padding, documents and window in one place.
 
 Query row i sits at physical index `offset + i`. It sees key j iff
 
@@ -108,7 +108,7 @@ def _cut(first: Tensor, batch: int | None, offset: int) -> list[Run]:
 def first_visible(
     num_queries: int, offset: int, documents: Tensor | None, padding: Tensor | None
 ) -> Tensor | None:
-    """[B, T] index of the first key each query may see, from document ids [B, S] and padding [B]."""
+    """[B, T] first key each query may see, from document ids [B, S] and padding counts [B]."""
     first = None
     if documents is not None:
         end = offset + num_queries

@@ -1,7 +1,7 @@
 """The definition: every score written out. Quadratic memory, any dtype, differentiable.
 
-    score_ij = scale · q_i·k_j + c_i · t[i - j]      (log-prior table t, temperature c, 1 without SSMax)
-    out_i    = Σ_j softmax_j(score_ij) v_j           over the visible keys j
+score_ij = scale · q_i·k_j + c_i · t[i - j]      (log-prior table t, temperature c, 1 without SSMax)
+out_i    = Σ_j softmax_j(score_ij) v_j           over the visible keys j
 """
 
 import torch
@@ -33,7 +33,12 @@ def softmax(scores: Tensor, visible: Tensor) -> Tensor:
 
 
 def scores(
-    q: Tensor, k: Tensor, table: Tensor | None, temper: Tensor | None, seen: Visibility, scale: float
+    q: Tensor,
+    k: Tensor,
+    table: Tensor | None,
+    temper: Tensor | None,
+    seen: Visibility,
+    scale: float,
 ) -> tuple[Tensor, Tensor | None]:
     """Content scores [B, H, T, end] and log-prior (None if uniform), before masking."""
     k = repeat_heads(k[:, :, : seen.end], q.shape[1])

@@ -1,8 +1,8 @@
 """The CPU kernel: exact attention under any prior over distance, O(H·T + block) extra memory.
 
 Two custom operators, so that torch.compile and gradient checkpointing pass through: visibility may
-depend on data (padding, documents), which inside an operator is an ordinary Python loop over runs of
-queries that share their first key.
+depend on data (padding, documents), which inside an operator is an ordinary Python loop over runs
+of queries that share their first key.
 """
 
 from typing import Any
@@ -26,10 +26,8 @@ def strided(
     scale: float,
 ) -> Tensor:
     """Same arguments and result as the dense kernel, on CPU tensors."""
-    wide = torch.promote_types(q.dtype, torch.float32)
-    temper = None if temper is None else temper.to(wide)
     args = (seen.first, seen.offset, seen.window, seen.exempt, scale)
-    return _strided(q, k[:, :, : seen.end], v[:, :, : seen.end], table.to(wide), temper, *args)[0]
+    return _strided(q, k[:, :, : seen.end], v[:, :, : seen.end], table, temper, *args)[0]
 
 
 @torch.library.custom_op("bayesattn::strided", mutates_args=(), device_types="cpu")
@@ -165,5 +163,5 @@ def _per_query_head(x: Tensor, num_heads: int) -> Tensor:
 
 
 def _per_key_head(dx: Tensor, groups: int) -> Tensor:
-    batch, heads = dx.shape[:2]
+    heads = dx.shape[1]
     return dx if heads == groups else dx.unflatten(1, (groups, heads // groups)).sum(2)

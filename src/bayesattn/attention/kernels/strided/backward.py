@@ -8,7 +8,7 @@ With P = exp(score - evidence) and G the gradient of the output:
 Three things make it fast in plain torch. The row terms (evidence, rowsum) ride along in the matrix
 products as one more column. The exponential is base 2: torch's exp2 is vectorised where exp goes
 through a library call that is tens of times slower on scores that underflow, as local priors make
-them. And dS is written straight into a skewed buffer (see `band`) in which the diagonals are columns:
+them. And dS is written straight into a skewed buffer (see `band`) in which diagonals are columns:
 both prior gradients are then matrix-vector products, deterministic ones.
 """
 
@@ -118,9 +118,7 @@ class _Tiles:
                 self._tile(a, b, lo, min(lo + keys, b), dq_block, dk, dv)
             dq[:, a - end + num_queries : b - end + num_queries] = dq_block.flip(1)
 
-    def _tile(
-        self, a: int, b: int, lo: int, hi: int, dq: Tensor, dk: Tensor, dv: Tensor
-    ) -> None:
+    def _tile(self, a: int, b: int, lo: int, hi: int, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
         band, width = self.band, dq.shape[2]
         heads, rows, cols = self.q.shape[0], b - a, hi - lo
         block = slice(band.end - b, band.end - a)

@@ -34,7 +34,7 @@ class Band:
 
     @staticmethod
     def of(table: Tensor, end: int, span: int, exempt: int, block: int) -> "Band":
-        """Reverse the first `span` distances of a table [H, >= span] for query blocks of `block`."""
+        """Reverse the first `span` distances of a table [H, >= span]."""
         span = min(span, end)
         line = table.new_zeros(table.shape[0], end + block - 1)
         line[:, end - span : end] = table[:, :span].flip(1)
@@ -82,7 +82,7 @@ class Band:
 
 
 def unskew(skewed: Tensor, keys: int) -> Tensor:
-    """[H, rows, keys] matrix held in a skewed buffer [H, rows, keys+rows-1]: entry p, j at p, p+j."""
+    """[H, rows, keys] matrix in a skewed buffer [H, rows, keys+rows-1]: entry p, j at p, p+j."""
     heads, rows, width = skewed.shape
     return skewed.as_strided(
         (heads, rows, keys), (rows * width, width + 1, 1), skewed.storage_offset()

@@ -16,7 +16,7 @@ def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[
 
 
 def block_rows(end: int) -> int:
-    """Queries per block: small blocks waste less past the diagonal, large ones reuse keys better."""
+    """Queries per block: small ones waste less past the diagonal, large ones reuse keys better."""
     return 128 if end <= 1024 else 256 if end <= 8192 else 1024
 
 
@@ -33,7 +33,9 @@ def forward(
     """Posterior mean, shaped like q, and log-evidence of the last T positions of S keys.
 
     Args:
-        q: [N, H, T, D], or [G, H/G, T, D] for grouped heads of one sequence. k, v alike.
+        q: [N, H, T, D], or [G, H/G, T, D] for the grouped heads of one sequence.
+        k: [N, H, S, D] or [G, H/G, S, D].
+        v: like k.
         table: [H, >= min(span, S)] log-prior by distance.
         temper: [H, T] factor of the prior in each row.
         span: number of most recent keys each query sees.
@@ -51,23 +53,23 @@ def forward(
     temper = None if temper is None else temper.flip(1)
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     evidence = out.new_empty(out.shape[:3], dtype=torch.promote_types(q.dtype, torch.float32))
-    work = table.new_empty(0 if plain else heads * block * (_TILE_KEYS + block))
+    work = table.new_empty(0) if plain else workspace(table, block)
     for a in range(end - num_queries, end, block):
         b = min(a + block, end)
         rows = slice(end - b, end - a)
         lo = band.lowest(a)
         if plain:
             bias = band.view(a, b, lo, b).unflatten(0, lead)
-            o, l = flash(q[:, :, rows], k[:, :, lo:b], v[:, :, lo:b], bias, scale)
+            o, e = flash(q[:, :, rows], k[:, :, lo:b], v[:, :, lo:b], bias, scale)
         else:
             factor = None if temper is None else temper[:, rows]
-            o, l = _by_tiles(q[:, :, rows], k, v, band, factor, a, b, scale, work, lead)
+            o, e = by_tiles(q[:, :, rows], k, v, band, factor, a, b, (lo, b), scale, work, lead)
         out[:, :, a - end + num_queries : b - end + num_queries] = o.flip(2)
-        evidence[:, :, a - end + num_queries : b - end + num_queries] = l.flip(2)
+        evidence[:, :, a - end + num_queries : b - end + num_queries] = e.flip(2)
     return out, evidence
 
 
-def _by_tiles(
+def by_tiles(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -75,24 +77,32 @@ def _by_tiles(
     temper: Tensor | None,
     a: int,
     b: int,
+    keys: tuple[int, int],
     scale: float,
     work: Tensor,
     lead: tuple[int, int],
 ) -> tuple[Tensor, Tensor]:
-    """One block of queries, its bias written out a cache-sized tile of keys at a time and merged."""
-    out, evidence = None, None
-    lowest = band.lowest(a)
-    for hi in range(b, lowest, -_TILE_KEYS):
+    """Queries b-1 .. a against a range of keys, the bias written out tile by tile and merged."""
+    lowest, highest = keys
+    merged: tuple[Tensor, Tensor] | None = None
+    for hi in range(highest, lowest, -_TILE_KEYS):
         lo = max(lowest, hi - _TILE_KEYS)
         bias = band.tempered(temper, a, b, lo, hi, work).unflatten(0, lead)
-        o, l = flash(q, k[:, :, lo:hi], v[:, :, lo:hi], bias, scale)
+        part = flash(q, k[:, :, lo:hi], v[:, :, lo:hi], bias, scale)
         # rows whose window begins above this tile see none of it; flash reports 0 for them
-        l[:, :, : max(0, b - hi - band.span + 1)] = float("-inf")
-        if out is None or evidence is None:
-            out, evidence = o, l
-        else:
-            total = torch.logaddexp(evidence, l)
-            out = torch.lerp(out, o, (l - total).exp()[..., None].to(o.dtype))
-            evidence = total
-    assert out is not None and evidence is not None
-    return out, evidence
+        part[1][:, :, : max(0, b - hi - band.span + 1)] = float("-inf")
+        merged = part if merged is None else merge(merged, part)
+    assert merged is not None, "a query sees at least itself"
+    return merged
+
+
+def merge(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Posterior means and log-evidences over two disjoint sets of keys, as one over both."""
+    evidence = torch.logaddexp(x[1], y[1])
+    share = (y[1] - evidence).exp()[..., None].to(x[0].dtype)
+    return torch.lerp(x[0], y[0], share), evidence
+
+
+def workspace(table: Tensor, block: int) -> Tensor:
+    """Room for one tile of `by_tiles`."""
+    return table.new_empty(table.shape[0] * block * (_TILE_KEYS + block))

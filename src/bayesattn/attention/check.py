@@ -1,0 +1,114 @@
+"""What `attend` refuses, each with one sentence that names the fix. Values are read on CPU only."""
+
+import torch
+from torch import Tensor
+
+from bayesattn.attention.ssmax import SSMax
+from bayesattn.priors import Prior
+from bayesattn.priors.base import readable
+
+
+def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Shapes, head counts, dtypes and devices of queries, keys and values."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != 4:
+            raise ValueError(f"{name} must be [batch, heads, length, width], not {tuple(x.shape)}")
+        if not x.is_floating_point():
+            raise TypeError(f"{name} must be a floating-point tensor, not {x.dtype}")
+        if x.dtype != q.dtype or x.device != q.device:
+            raise TypeError(
+                f"q, k and v must share dtype and device; q is {q.dtype} on {q.device}, "
+                f"{name} is {x.dtype} on {x.device}"
+            )
+    if k.shape != v.shape:
+        raise ValueError(f"k {tuple(k.shape)} and v {tuple(v.shape)} must have the same shape")
+    if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(
+            f"q {tuple(q.shape)} and k {tuple(k.shape)} must agree in batch and in head width"
+        )
+    if 0 in q.shape or 0 in k.shape:
+        raise ValueError(f"q {tuple(q.shape)} and k {tuple(k.shape)} must not be empty")
+    if q.shape[1] % k.shape[1]:
+        raise ValueError(
+            f"{q.shape[1]} query heads cannot share {k.shape[1]} key/value heads: "
+            "the first must be a multiple of the second"
+        )
+    if q.dtype == torch.float16 and q.device.type == "cpu":
+        raise TypeError("float16 attention is not supported on CPU; use bfloat16 or float32")
+
+
+def check_place(q: Tensor, k: Tensor, offset: int, window: int | None, exempt: int) -> None:
+    """Where the queries sit among the keys."""
+    length, keys = q.shape[2], k.shape[2]
+    if offset < 0:
+        raise ValueError(
+            f"{length} queries against {keys} keys put the first query at index {offset}; "
+            "pass all keys up to the last query, or the right offset"
+        )
+    if offset + length > keys:
+        raise ValueError(
+            f"queries at {offset} .. {offset + length - 1} reach past the {keys} keys; "
+            "a static cache must be built for at least the full length"
+        )
+    if window is not None and window < 1:
+        raise ValueError(f"window counts the keys a query sees, so at least 1, not {window}")
+    if exempt < 0:
+        raise ValueError(f"exempt counts leading keys, so at least 0, not {exempt}")
+
+
+def check_first(q: Tensor, end: int, documents: Tensor | None, padding: Tensor | None) -> None:
+    """Document ids and padding counts."""
+    if documents is not None:
+        batch, length = documents.shape if documents.dim() == 2 else (-1, -1)
+        if batch != q.shape[0] or length < end or documents.is_floating_point():
+            raise ValueError(
+                "documents must be integer ids of shape [batch, keys], here "
+                f"[{q.shape[0]}, {end}], not {documents.dtype} {tuple(documents.shape)}"
+            )
+    if padding is not None:
+        if (
+            padding.shape != q.shape[:1]
+            or padding.is_floating_point()
+            or padding.dtype is torch.bool
+        ):
+            raise ValueError(
+                f"padding must be integer counts of left-padding keys of shape [{q.shape[0]}], "
+                f"not {padding.dtype} {tuple(padding.shape)}"
+            )
+        if readable(padding) and bool((padding < 0).any()):
+            raise ValueError("padding counts left-padding keys, so it cannot be negative")
+
+
+def check_prior(q: Tensor, prior: Prior | Tensor | None, span: int) -> None:
+    """Head count, extent and finiteness of the prior."""
+    heads = q.shape[1]
+    if isinstance(prior, Prior):
+        if prior.num_heads != heads:
+            raise ValueError(f"the prior has {prior.num_heads} heads but q has {heads}")
+        if readable(q):
+            prior.check()
+    elif isinstance(prior, Tensor):
+        if prior.dim() != 2 or prior.shape[0] != heads or prior.shape[1] < span:
+            raise ValueError(
+                f"a prior table must be [heads, distances], here [{heads}, at least {span}], "
+                f"not {tuple(prior.shape)}"
+            )
+        if readable(prior) and not bool(prior.isfinite().all()):
+            raise ValueError("a prior table must be finite; hide keys with window=, not with -inf")
+    elif prior is not None:
+        raise TypeError(f"prior must be a Prior, a table [heads, distances] or None, not {prior!r}")
+
+
+def check_ssmax(q: Tensor, ssmax: SSMax | Tensor | None) -> None:
+    """Head count and finiteness of the temperature."""
+    if ssmax is None:
+        return
+    if not isinstance(ssmax, SSMax | Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"ssmax must be an SSMax module, a tensor [heads] or None, not {ssmax!r}")
+    scale = ssmax.scale if isinstance(ssmax, SSMax) else ssmax
+    if scale.shape != q.shape[1:2]:
+        raise ValueError(f"SSMax has scales {tuple(scale.shape)} but q has {q.shape[1]} heads")
+    if readable(scale) and not bool(scale.isfinite().all()):
+        raise ValueError(
+            "an SSMax scale is NaN or infinite; lower the learning rate or clip gradients"
+        )

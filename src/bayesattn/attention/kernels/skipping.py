@@ -1,0 +1,122 @@
+"""Certified skipping: leave out keys that provably hold less than `tolerance` of the posterior.
+
+For query i, the keys at distance r >= ρ weigh, relative to all keys,
+
+    mass_i <= exp(|q_i| · max_j |k_j| + log Σ_{r >= ρ} exp(c_i t[r]) - evidence_i)
+
+by Cauchy-Schwarz. To choose ρ the evidence is bounded below by the query's own key alone; for the
+bound that is returned it is the evidence of the keys that were kept. An output that misses a mass m
+is off by at most m · (max v - min v). Each head is cut by its own reach; one whose prior does not
+decay keeps every key.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from bayesattn.attention.kernels.strided.band import Band
+from bayesattn.attention.kernels.strided.forward import by_tiles, flash, merge, workspace
+from bayesattn.attention.visibility import Visibility
+
+_CHUNK = 64  # distances per entry of the tail bound
+_ROWS = 256  # queries per block: what a local head wastes past its reach
+
+
+def certified(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    temper: Tensor | None,
+    seen: Visibility,
+    scale: float,
+    tolerance: float,
+) -> tuple[Tensor, Tensor]:
+    """Attention as by the dense kernel but for skipped keys, and a bound on the error [B, H]."""
+    k, v = k[:, :, : seen.end], v[:, :, : seen.end]
+    out = q.new_zeros(q.shape)
+    bound = q.new_zeros(q.shape[:2], dtype=table.dtype)
+    groups = q.shape[1] // k.shape[1]
+    for run in seen.runs(merge=temper is None or temper.shape[0] == 1):
+        batch = slice(None) if run.batch is None else slice(run.batch, run.batch + 1)
+        rows, keys = slice(run.start, run.stop), slice(run.first, seen.offset + run.stop)
+        for h in range(q.shape[1]):
+            head, kv = slice(h, h + 1), slice(h // groups, h // groups + 1)
+            o, e = _one_head(
+                q[batch, head, rows],
+                k[batch, kv, keys],
+                v[batch, kv, keys],
+                table[head],
+                None if temper is None else temper[run.batch or 0, head, rows],
+                seen,
+                scale,
+                math.log(tolerance),
+            )
+            out[batch, head, rows] = o
+            bound[batch, head] = torch.maximum(bound[batch, head], e)
+    return out, bound
+
+
+def _one_head(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    temper: Tensor | None,
+    seen: Visibility,
+    scale: float,
+    log_tolerance: float,
+) -> tuple[Tensor, Tensor]:
+    """Output [N, 1, T, D] of one head over one run, and its error bound [N, 1]."""
+    end, num_queries = k.shape[2], q.shape[2]
+    offset = end - num_queries
+    block = min(_ROWS, num_queries)
+    band = Band.of(table, end, seen.span, seen.exempt, block)
+    table = table[0, : band.span]
+    factor = torch.ones(1, num_queries, dtype=table.dtype) if temper is None else temper
+    plain = temper is None and seen.exempt == 0
+    work = table.new_empty(0) if plain else workspace(band.reversed, block)
+
+    top = table.max()
+    chunks = (table - top).split(_CHUNK)
+    steepest = torch.stack([chunk.max() for chunk in chunks])
+    reach = (q.norm(dim=-1) * abs(scale) * k.norm(dim=-1).cummax(-1).values[:, :, offset:]).to(
+        table
+    )
+    position = torch.arange(offset, end)
+    own_prior = torch.where(position < seen.exempt, 0.0, factor * table[0])
+    own = (q * k[:, :, offset:]).sum(-1).to(table) * scale + own_prior
+    margin = reach + factor * top
+    flipped, factor_flipped = q.flip(2), factor.flip(1)
+
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    mass = table.new_zeros(q.shape[0], 1)
+    for a in range(offset, end, block):
+        b = min(a + block, end)
+        rows, here = slice(end - b, end - a), slice(a - offset, b - offset)
+        # tail[u]: log-mass, relative to top, of all distances from chunk u on at the mildest factor
+        tail = (factor[:, here].min() * steepest + math.log(_CHUNK)).flip(0).logcumsumexp(0).flip(0)
+        spare = log_tolerance - (margin[:, :, here] - own[:, :, here]).max()
+        small = (tail <= spare).nonzero()
+        lowest = band.lowest(a)
+        cut = int(small[0]) if len(small) else len(tail)
+        lo = max(lowest, a + 1 - cut * _CHUNK)
+        if plain:
+            bias = band.view(a, b, lo, b)[None]
+            o, evidence = flash(flipped[:, :, rows], k[:, :, lo:b], v[:, :, lo:b], bias, scale)
+        else:
+            tiles = (flipped[:, :, rows], k, v, band, factor_flipped[:, rows], a, b)
+            o, evidence = by_tiles(*tiles, (lo, b), scale, work, (1, 1))
+            free = min(seen.exempt, lo)
+            if lowest < free:
+                part = by_tiles(*tiles, (lowest, free), scale, work, (1, 1))
+                o, evidence = merge((o, evidence), part)
+        out[:, :, here] = o.flip(2)
+        if lo > lowest:
+            missed = (margin[:, :, here] + tail[cut] - evidence.flip(2)).exp()
+            mass = torch.maximum(mass, missed.amax(-1))
+    width = (v.amax(2) - v.amin(2)).amax(-1).to(table)
+    # what float rounding of ordinary attention may add; an allowance, not part of the proof
+    rounding = torch.finfo(q.dtype).eps * (16 + 2 * reach.amax(-1)) * v.abs().amax((2, 3)).to(table)
+    return out, mass.clamp(max=1) * width + rounding
