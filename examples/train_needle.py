@@ -11,6 +11,7 @@ import sys
 import torch
 
 from bayesattn.models import RECIPES, BayesForCausalLM, parameter_groups
+from bayesattn.priors import GeneralizedGaussian
 
 SYMBOLS, NOISE, MARKER = 8, 23, 31
 VOCABULARY = SYMBOLS + NOISE + 1
@@ -53,9 +54,9 @@ def main(steps: int) -> None:
     model.eval()
     for length in (64, 256, 1024):
         print(f"length {length}: accuracy {accuracy(model, length):.2f}, chance {1 / SYMBOLS:.2f}")
-    for number, layer in enumerate(model.model.layers):
-        shapes = ", ".join(f"{beta:.2f}" for beta in layer.self_attn.prior.beta.tolist())
-        print(f"layer {number}: beta {shapes}")
+    priors = [module for module in model.modules() if isinstance(module, GeneralizedGaussian)]
+    for layer, prior in enumerate(priors):
+        print(f"layer {layer}: beta", ", ".join(f"{beta:.2f}" for beta in prior.beta.tolist()))
 
 
 if __name__ == "__main__":
