@@ -10,7 +10,16 @@ from bayesattn.priors import Bucketed
 
 
 @pytest.mark.parametrize(
-    ("num_buckets", "max_distance"), [(32, 128), (32, 2048), (8, 20), (9, 33), (2, 2), (64, 33)]
+    ("num_buckets", "max_distance"),
+    [
+        (32, 128),
+        (32, 2048),
+        (8, 20),
+        (9, 33),
+        (2, 2),
+        (64, 33),
+        (10, 160),  # float64 logarithms would put distances 10, 20 and 80 elsewhere
+    ],
 )
 def test_buckets_are_those_of_t5(num_buckets, max_distance):
     distance = torch.arange(5000)
