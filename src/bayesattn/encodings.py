@@ -28,7 +28,8 @@ class Rotation(NamedTuple):
     def __call__(self, x: Tensor) -> Tensor:
         """Turn x [B, H, T, D]; dimension m is paired with m + D/2, as in Llama checkpoints."""
         left, right = x.chunk(2, dim=-1)
-        return x * self.cos + torch.cat((-right, left), dim=-1) * self.sin
+        turned = x * self.cos + torch.cat((-right, left), dim=-1) * self.sin
+        return turned.to(x.dtype)  # under autocast the angles are wider than x
 
 
 class Encoding(nn.Module):

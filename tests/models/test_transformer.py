@@ -203,6 +203,22 @@ def test_frozen_temperature():
     assert not any(p.requires_grad for n, p in model.named_parameters() if "ssmax" in n)
 
 
+@pytest.mark.parametrize("encoding", ENCODING_NAMES)
+def test_autocast(encoding):
+    model = tiny_model(encoding=encoding)
+    ids = tokens(2, 9)
+    expected, expected_gradients = loss_and_gradients(model, ids)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, gradients = loss_and_gradients(model, ids)
+    torch.testing.assert_close(loss, expected, rtol=0.05, atol=0.05)
+    for name, gradient in gradients.items():
+        assert gradient.dtype == torch.float32
+        near = torch.nn.functional.cosine_similarity(
+            gradient.flatten(), expected_gradients[name].flatten(), dim=0
+        )
+        assert near > 0.9, name
+
+
 @pytest.mark.parametrize("name", ["eager", "sdpa"])
 @torch.no_grad()
 def test_attention_implementations_agree(name):
@@ -276,20 +292,27 @@ def test_compiled(backend):
     model = tiny_model(encoding="rope", num_hidden_layers=1)
     ids = tokens(2, 9)
     expected_loss, expected = loss_and_gradients(model, ids)
-    compiled = torch.compile(model.train(), backend=backend)
+    compiled = torch.compile(model.train(), backend=backend, fullgraph=True)
     loss = compiled(ids, labels=ids).loss
     loss.backward()
     torch.testing.assert_close(loss.detach(), expected_loss)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5)
-    model.eval()
+
+
+@torch.no_grad()
+def test_compiled_with_a_mask_and_a_cache():
+    torch.compiler.reset()
+    model = tiny_model(encoding="rope", num_hidden_layers=1)
+    compiled = torch.compile(model, backend="eager")
+    ids = tokens(2, 9)
     mask = torch.ones_like(ids)
     mask[1, :3] = 0
-    with torch.no_grad():
-        torch.testing.assert_close(
-            compiled(ids, attention_mask=mask).logits,
-            model(ids, attention_mask=mask).logits,
-            rtol=1e-4,
-            atol=1e-4,
-        )
+    expected = model(ids, attention_mask=mask).logits
+    first = compiled(ids[:, :6], attention_mask=mask[:, :6])
+    rest = compiled(ids[:, 6:], attention_mask=mask, past_key_values=first.past_key_values)
+    made = torch.cat((first.logits, rest.logits), dim=1)
+    torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="zeros between ones"):
+        compiled(ids, attention_mask=mask.flip(1).roll(2, dims=1))

@@ -5,6 +5,12 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from bayesattn.models.config import BayesConfig
 from bayesattn.models.optim import parameter_groups
 from bayesattn.models.recipes import RECIPES
+from bayesattn.models.retrofit import (
+    load_prior_state_dict,
+    prior_state_dict,
+    retrofit,
+    save_prior_state_dict,
+)
 from bayesattn.models.transformer import BayesForCausalLM, BayesModel
 
 AutoConfig.register("bayesattn", BayesConfig, exist_ok=True)
@@ -16,5 +22,9 @@ __all__ = [
     "BayesConfig",
     "BayesForCausalLM",
     "BayesModel",
+    "load_prior_state_dict",
     "parameter_groups",
+    "prior_state_dict",
+    "retrofit",
+    "save_prior_state_dict",
 ]

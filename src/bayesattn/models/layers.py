@@ -8,14 +8,14 @@ Shapes: B batch, H query heads, G key/value heads, T new tokens, S keys, D head 
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from bayesattn.attention import Decomposed, SSMax, attend
+from bayesattn.attention import SSMax, attend
 from bayesattn.attention.posterior import Kernel
 from bayesattn.attention.ssmax import Scope
 from bayesattn.encodings import Rotation
@@ -55,6 +55,21 @@ def build_ssmax(config: BayesConfig) -> SSMax | None:
     scope = cast(Scope, config.ssmax_scope)
     with full_precision():
         return SSMax(config.num_attention_heads, learned=config.ssmax_learned, scope=scope)
+
+
+def attend_and_record(
+    output_attentions: bool,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prior: Prior | Tensor | None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """`attend`, and beside its output the posterior [B, H, T, S] if asked for."""
+    if output_attentions:
+        parts = attend(q, k, v, prior, decompose=True, **options)
+        return parts.output, parts.posterior
+    return attend(q, k, v, prior, **options), None
 
 
 class BayesMLP(nn.Module):
@@ -110,7 +125,8 @@ class BayesAttention(nn.Module):
             q, k = rotation(q), rotation(k)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_idx)
-        result = attend(
+        attended, posterior = attend_and_record(
+            output_attentions,
             q,
             k,
             v,
@@ -122,13 +138,8 @@ class BayesAttention(nn.Module):
             window=self.config.sliding_window,
             exempt=layout.exempt,
             kernel=self._kernel(),
-            decompose=output_attentions,
         )
-        posterior = None
-        if isinstance(result, Decomposed):
-            result, posterior = result.output, result.posterior
-        assert isinstance(result, Tensor)
-        return self.o_proj(result.transpose(1, 2).flatten(2)), posterior
+        return self.o_proj(attended.transpose(1, 2).flatten(2)), posterior
 
     def _kernel(self) -> Kernel:
         implementation = self.config._attn_implementation or "sdpa"

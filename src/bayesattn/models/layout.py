@@ -56,7 +56,7 @@ def lay_out(
     past = 0 if cache is None else int(cache.get_seq_length())
     padding = None
     if attention_mask is not None:
-        padding = _left_padding(attention_mask, (batch, past + new))
+        padding = _checked_padding(attention_mask, (batch, past + new))
     if document_ids is not None and document_ids.shape != shape:
         raise ValueError(
             f"document_ids must have the shape of the new tokens {tuple(shape)}, "
@@ -93,8 +93,8 @@ def lay_out(
 
 
 @torch.compiler.disable()
-def _left_padding(mask: Tensor, shape: tuple[int, int]) -> Tensor | None:
-    """[B] number of zeros before the first one; None if there are none at all."""
+def _checked_padding(mask: Tensor, shape: tuple[int, int]) -> Tensor | None:
+    """[B] left padding, or ValueError if the mask says anything else."""
     if mask.dim() != 2:
         raise ValueError(
             f"attention_mask must be 2-D (batch, keys), 0 for padding, not {mask.dim()}-D; "
@@ -105,16 +105,24 @@ def _left_padding(mask: Tensor, shape: tuple[int, int]) -> Tensor | None:
             f"attention_mask must cover past and new tokens with shape {shape}, "
             f"not {tuple(mask.shape)}"
         )
-    real = mask.bool()
-    if bool(real.all()):
-        return None
-    rises = (real[:, 1:] & ~real[:, :-1]).sum(dim=1) + real[:, 0]
-    if bool((rises > 1).any()):
+    padding, regular = left_padding(mask.bool())
+    if not regular:
         raise ValueError(
             "attention_mask has zeros between ones; only padding at the ends is allowed"
         )
-    padding = (real.cumsum(dim=1) == 0).sum(dim=1)
-    return padding if bool(padding.any()) else None
+    return padding
+
+
+def left_padding(mask: Tensor) -> tuple[Tensor | None, bool]:
+    """[B] zeros before the first one (None if none at all), and whether the ones are one block.
+
+    Zeros after the ones need no care: causality hides them from every real token.
+    """
+    if bool(mask.all()):
+        return None, True
+    rises = (mask[:, 1:] & ~mask[:, :-1]).sum(dim=1) + mask[:, 0]
+    padding = (mask.cumsum(dim=1) == 0).sum(dim=1)
+    return (padding if bool(padding.any()) else None), not bool((rises > 1).any())
 
 
 @torch.compiler.disable()

@@ -22,7 +22,7 @@ from bayesattn.models.layers import (
     full_precision,
 )
 from bayesattn.models.layout import lay_out
-from bayesattn.priors import Prior
+from bayesattn.priors import Prior, Uniform
 
 # Keywords that Hugging Face code passes to any model and that cannot change the result here.
 _HARMLESS = {"output_attentions", "output_hidden_states", "num_items_in_batch", "token_type_ids"}
@@ -151,7 +151,9 @@ class BayesModel(BayesPreTrainedModel):
 
         x = self.encoding.embed(x, layout.positions)
         rotation = self.encoding.rotation(layout.positions, x.dtype)
-        table = None if self.prior is None else self.prior.table(layout.length)
+        table = None
+        if self.prior is not None and not isinstance(self.prior, Uniform):
+            table = self.prior.table(layout.length)
         output_attentions = kwargs.get("output_attentions")
         if output_attentions is None:
             output_attentions = self.config.output_attentions

@@ -1,0 +1,228 @@
+"""Attention under a prior inside other people's models: transformers' attention interface "bayes".
+
+transformers calls two functions of one name. The mask function runs once per forward and says what
+is visible; the attention function runs in every layer. Ours hands over the few numbers `attend`
+needs instead of a T×S mask wherever the mask is causal with padding, packed documents or a sliding
+window, and a dense boolean mask for any other shape, which the dense path below honours entry by
+entry. Registering only one of the two would drop the padding mask.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import (
+    and_masks,
+    causal_mask_function,
+    packed_sequence_mask_function,
+    sdpa_mask,
+    sliding_window_overlay,
+)
+
+from bayesattn.attention.kernels.dense import repeat_heads, softmax
+from bayesattn.attention.ssmax import temperature
+from bayesattn.models.layers import attend_and_record
+from bayesattn.models.layout import left_padding
+
+NAME = "bayes"
+
+# Functions made by the same factory share their code object: that is how one is recognised.
+_AND = and_masks(causal_mask_function).__code__
+_WINDOW = sliding_window_overlay(1).__code__
+_PACKED = packed_sequence_mask_function(torch.zeros(1, 1)).__code__
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the queries of one forward see; travels through a model in place of its mask."""
+
+    offset: int
+    """Index of the first query among the keys of this call."""
+    dropped: int = 0
+    """Keys a sliding-window cache has forgotten before the first of this call."""
+    padding: Tensor | None = None
+    documents: Tensor | None = None
+    window: int | None = None
+    dense: Tensor | None = None
+    """[B, 1, T, S] True where visible, for masks the fields above cannot say."""
+
+    # transformers treats whatever a mask function returns as a 4-D mask that is ready for use.
+    ndim = 4
+
+    def contiguous(self) -> "Sight":
+        """Called by `generate` with a static cache."""
+        return self
+
+    def to(self, device: torch.device, **_: Any) -> "Sight":
+        """Called by accelerate for models spread over devices."""
+        moved = {name: getattr(self, name) for name in ("padding", "documents", "dense")}
+        return replace(self, **{k: None if v is None else v.to(device) for k, v in moved.items()})
+
+
+def bayes_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] = causal_mask_function,
+    attention_mask: "Tensor | Sight | None" = None,
+    use_vmap: bool = False,
+    device: torch.device | str = "cpu",
+    **_: Any,
+) -> Sight:
+    """What `mask_function` and the 2-D `attention_mask` show T queries among S keys."""
+    if isinstance(attention_mask, Sight):  # generate() made it before calling the model
+        return attention_mask
+    # A static cache passes the very tensor it counts with, and will change it.
+    offset = int(q_offset) - kv_offset
+    structure = _structure(mask_function)
+    padding, regular = None, True
+    if attention_mask is not None:
+        padding, regular = left_padding(attention_mask)
+    if structure is not None and regular:
+        window, documents = structure
+        if padding is not None:
+            padding = (padding - kv_offset).clamp(min=0)
+        return Sight(offset, kv_offset, padding, documents, window)
+    dense = sdpa_mask(
+        batch_size,
+        q_length,
+        kv_length,
+        int(q_offset),
+        kv_offset,
+        mask_function,
+        attention_mask,
+        allow_is_causal_skip=False,
+        use_vmap=use_vmap,
+        device=device,
+    )
+    return Sight(offset, kv_offset, dense=dense)
+
+
+def bayes_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Sight | Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """`attend` with the prior and SSMax that `retrofit` gave to `module`.
+
+    Returns:
+        The output [B, T, H, D] and, if output_attentions is set, the posterior [B, H, T, S].
+    """
+    if dropout:
+        raise ValueError(
+            f"attention under a prior has no dropout, not {dropout}; "
+            "set attention_dropout to 0 in the model's config before building it"
+        )
+    for name in ("softcap", "s_aux", "position_bias", "cache"):
+        if kwargs.get(name) is not None:
+            raise ValueError(f"attention under a prior cannot honour this model's {name}")
+    if kwargs.get("is_causal") is False or not getattr(module, "is_causal", True):
+        raise ValueError("a prior over distance needs causal attention, is_causal=True")
+    # Under autocast a host's rotary encoding widens q and k but not v.
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    exempt: int = getattr(module, "exempt", 0)
+    num_queries, num_keys = query.shape[2], key.shape[2]
+    if not isinstance(attention_mask, Sight):
+        if num_queries != num_keys:
+            raise ValueError(
+                "a 4-D attention_mask does not say where in the cache the queries are; "
+                "pass a 2-D one, or the whole sequence without a cache"
+            )
+        attention_mask = Sight(0, window=kwargs.get("sliding_window"), dense=attention_mask)
+    if attention_mask.dense is not None:
+        if exempt:
+            raise ValueError("exempt keys need a causal mask with padding at the ends, no other")
+        return _attend_dense(module, query, key, value, attention_mask, scaling)
+    if attention_mask.dropped and exempt and attention_mask.padding is not None:
+        raise ValueError(
+            "a sliding-window cache forgets which keys of a left-padded batch are exempt; "
+            "pass past_key_values=DynamicCache(), which keeps every key"
+        )
+    output, posterior = attend_and_record(
+        bool(kwargs.get("output_attentions")),
+        query,
+        key,
+        value,
+        getattr(module, "prior", None),
+        ssmax=getattr(module, "ssmax", None),
+        documents=attention_mask.documents,
+        padding=attention_mask.padding,
+        offset=attention_mask.offset,
+        window=attention_mask.window,
+        exempt=max(exempt - attention_mask.dropped, 0),
+        scale=scaling,
+        kernel=getattr(module, "kernel", "auto"),
+    )
+    return output.transpose(1, 2).contiguous(), posterior
+
+
+def _attend_dense(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, sight: Sight, scale: float | None
+) -> tuple[Tensor, Tensor]:
+    """The definition of attention for an arbitrary boolean or additive mask."""
+    mask = sight.dense
+    assert mask is not None
+    heads, num_queries, num_keys = query.shape[1], query.shape[2], key.shape[2]
+    index = torch.arange(max(num_queries + sight.offset, num_keys), device=query.device)
+    start = sight.offset
+    distance = index[start : start + num_queries, None] - index[None, :num_keys]
+    visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    if bool((visible & (distance < 0)).any()):
+        raise ValueError("a prior over distance needs a causal mask, and this one shows the future")
+    query = query * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = torch.matmul(query, repeat_heads(key, heads).transpose(-1, -2))
+    prior, ssmax = getattr(module, "prior", None), getattr(module, "ssmax", None)
+    bias = None
+    if prior is not None:
+        bias = prior.table(len(index))[:, distance.clamp(min=0)]
+    if ssmax is not None:
+        temper = temperature(ssmax.scale, visible.sum(dim=-1)[:, 0])[..., None]
+        scores = scores * temper
+        if bias is not None and ssmax.scope == "content+prior":
+            bias = bias * temper
+    if bias is not None:
+        scores = scores + bias
+    if mask.dtype != torch.bool:
+        scores = scores + mask.masked_fill(~visible, 0.0)
+    posterior = softmax(scores, visible)
+    output = posterior.to(value.dtype) @ repeat_heads(value, heads)
+    return output.transpose(1, 2).contiguous(), posterior
+
+
+def _structure(mask_function: Callable[..., Any]) -> tuple[int | None, Tensor | None] | None:
+    """Window and documents if the function is causal with nothing else; None if there is more."""
+    window, documents, causal = None, None, False
+    pending = [mask_function]
+    while pending:
+        function = pending.pop()
+        code = getattr(function, "__code__", None)
+        if function is causal_mask_function:
+            causal = True
+        elif code is _AND:
+            pending += _captured(function, "mask_functions")
+        elif code is _WINDOW and window is None:
+            window = int(_captured(function, "sliding_window"))
+        elif code is _PACKED and documents is None:
+            documents = _captured(function, "packed_sequence_mask")
+        else:
+            return None
+    return (window, documents) if causal else None
+
+
+def _captured(function: Callable[..., Any], name: str) -> Any:
+    cells: Any = function.__closure__
+    return cells[function.__code__.co_freevars.index(name)].cell_contents
+
+
+AttentionInterface.register(NAME, bayes_attention)
+AttentionMaskInterface.register(NAME, bayes_mask)
