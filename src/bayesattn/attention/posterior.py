@@ -211,7 +211,8 @@ def _choose(kernel: Kernel, q: Tensor, seen: Visibility, grad: bool, skip: bool)
     # one row of scores is no matrix: a GPU decodes a token faster without FlexAttention
     on_gpu: Kernel = "flex" if device == "cuda" and seen.num_queries > 1 else "dense"
     chosen: Kernel = "strided" if device == "cpu" else on_gpu
-    logger.debug("kernel %s for %d queries on %s", chosen, seen.num_queries, device)
+    if not torch.compiler.is_compiling():
+        logger.debug("kernel %s for %d queries on %s", chosen, seen.num_queries, device)
     return chosen
 
 

@@ -8,6 +8,10 @@ Query row i sits at physical index `offset + i`. It sees key j iff
 Distances are physical differences, so padding and caches never shift them.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -7,6 +7,10 @@ backward pass of FlexAttention. Gradients of the table are summed by atomic adds
 are not bit-reproducible; the strided and dense kernels are. There is no backward pass on CPU.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
 import warnings
 from collections.abc import Callable
 from functools import lru_cache

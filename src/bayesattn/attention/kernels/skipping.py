@@ -10,6 +10,10 @@ is off by at most m · (max v - min v). Each head is cut by its own reach; one w
 decay keeps every key.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
 import math
 
 import torch

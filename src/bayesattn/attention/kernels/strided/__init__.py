@@ -5,14 +5,18 @@ depend on data (padding, documents), which inside an operator is an ordinary Pyt
 of queries that share their first key.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bayesattn.attention.kernels.dense import repeat_heads
-from bayesattn.attention.kernels.strided.backward import backward
-from bayesattn.attention.kernels.strided.forward import forward
+from bayesattn.attention.kernels.strided.backward import differentiate_band
+from bayesattn.attention.kernels.strided.forward import attend_band
 from bayesattn.attention.visibility import Run, Visibility
 
 
@@ -50,7 +54,7 @@ def _strided(
         own, keys = _slices(run, offset)
         q_run = q[own]
         k_run, v_run = (_per_query_head(x[keys], q.shape[1]) for x in (k, v))
-        o, e = forward(
+        o, e = attend_band(
             q_run.reshape(*k_run.shape[:2], *q_run.shape[2:]),
             k_run,
             v_run,
@@ -89,7 +93,7 @@ def _strided_backward(
         own, keys = _slices(run, offset)
         k_run, v_run = repeat_heads(k[keys], heads), repeat_heads(v[keys], heads)
         saved = (out[own], evidence[own], table, _rows(temper, run))
-        dq_run, dk_run, dv_run, dtable_run, dtemper_run = backward(
+        dq_run, dk_run, dv_run, dtable_run, dtemper_run = differentiate_band(
             grad[own], q[own], k_run, v_run, *saved, seen.span, exempt, scale
         )
         dq[own] = dq_run
@@ -129,9 +133,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    temper = ctx.saved_tensors[6]
-    *grads, dtemper = _strided_backward(grad, *ctx.saved_tensors, *ctx.rest)
-    return *grads, None if temper is None else dtemper, None, None, None, None, None
+    saved = ctx.saved_tensors  # gradient checkpointing lets us read it once
+    *grads, dtemper = _strided_backward(grad, *saved, *ctx.rest)
+    return *grads, None if saved[6] is None else dtemper, None, None, None, None, None
 
 
 _strided.register_autograd(_differentiate, setup_context=_save)

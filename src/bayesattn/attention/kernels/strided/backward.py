@@ -28,7 +28,7 @@ def tile_shape(end: int) -> tuple[int, int]:
     return (64, 2048) if end <= 2048 else (128, 512)
 
 
-def backward(
+def differentiate_band(
     grad: Tensor,
     q: Tensor,
     k: Tensor,
@@ -41,7 +41,7 @@ def backward(
     exempt: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients of q, k, v, table and temper; arguments as in `forward`."""
+    """Gradients of q, k, v, table and temper; arguments as in `attend_band`."""
     batch, heads, num_queries, width = q.shape
     end = k.shape[2]
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -132,6 +132,7 @@ class _Tiles:
             bias = band.tempered(temper, a, b, lo, hi, self.skewed)
         torch.baddbmm(bias, q, k.transpose(1, 2), out=posterior)
         torch.exp2(posterior, out=posterior)
+        self._lone(posterior, a).round_()
         dv[:, lo:hi].baddbmm_(posterior.transpose(1, 2), grad[..., :width])
 
         product = self.product[: heads * rows * cols].view(heads, rows, cols)
@@ -140,12 +141,7 @@ class _Tiles:
         skewed.zero_()
         ds = unskew(skewed, cols)
         torch.mul(posterior, product, out=ds)
-        # a query that sees one key has no choice and no gradient, but rounding leaves some in
-        # `product`, which a prior of -1e10 at distance 0 (beta < 0) would blow up
-        if band.span == 1:
-            ds.zero_()
-        elif a == 0:
-            ds[:, -1].zero_()
+        self._lone(ds, a).zero_()
         dq.baddbmm_(ds, k[..., :width])
         dk[:, lo:hi].baddbmm_(ds.transpose(1, 2), q[..., :width])
 
@@ -157,3 +153,12 @@ class _Tiles:
             self.dline[:, columns] += torch.bmm(temper[:, None], skewed)[:, 0]
             line = band.reversed[:, columns, None]
             self.dtemper[:, block] += torch.bmm(skewed, line)[..., 0] / _LOG2_E
+
+    def _lone(self, tile: Tensor, a: int) -> Tensor:
+        """Rows of queries that see one key: its posterior is 1 and the scores have no gradient.
+
+        Rounding says otherwise, and a prior of -1e10 at distance 0 (beta < 0) would blow that up.
+        """
+        if self.band.span == 1:
+            return tile
+        return tile[:, -1:] if a == 0 else tile[:, :0]

@@ -1,5 +1,9 @@
 """Forward pass of the strided kernel: torch's CPU flash attention, a block of queries at a time."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
 import torch
 from torch import Tensor
 
@@ -20,7 +24,7 @@ def block_rows(end: int) -> int:
     return 128 if end <= 1024 else 256 if end <= 8192 else 1024
 
 
-def forward(
+def attend_band(
     q: Tensor,
     k: Tensor,
     v: Tensor,

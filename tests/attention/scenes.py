@@ -1,0 +1,90 @@
+"""Small attention problems, and the gradients of everything in them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesattn import SSMax, attend
+from bayesattn.priors import GeneralizedGaussian, Prior
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Random q, k, v and where they sit; `visibility` holds keyword arguments of attend."""
+
+    batch: int = 2
+    heads: int = 4
+    groups: int = 4
+    queries: int = 21
+    keys: int = 21
+    width: int = 8
+    visibility: dict[str, Any] = field(default_factory=dict)
+
+    def tensors(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+        """q, k, v and a gradient of the output."""
+        draw = torch.Generator().manual_seed(self.queries * 1000 + self.keys)
+        shapes = [(self.heads, self.queries), (self.groups, self.keys), (self.groups, self.keys)]
+        shapes.append(shapes[0])
+        return tuple(
+            torch.randn(self.batch, *s, self.width, generator=draw, dtype=torch.float64).to(dtype)
+            for s in shapes
+        )
+
+
+def ggd(heads: int, beta: float, dtype: torch.dtype = torch.float64) -> GeneralizedGaussian:
+    """A prior of shape beta in every head, scales spread."""
+    prior = GeneralizedGaussian(num_heads=heads).to(dtype)
+    with torch.no_grad():
+        prior.theta_beta.fill_(beta)
+        prior.theta_alpha.copy_(torch.linspace(-1.5, 0.3, heads))
+    return prior
+
+
+def ssmax(heads: int, scope: str | None, dtype: torch.dtype = torch.float64) -> SSMax | None:
+    """Temperatures that differ from head to head."""
+    if scope is None:
+        return None
+    module = SSMax(heads, scope=scope).to(dtype)  # pyright: ignore[reportArgumentType]
+    with torch.no_grad():
+        module.scale.copy_(torch.linspace(0.9, 0.2, heads))
+    return module
+
+
+def everything(
+    scene: Scene, prior: Prior, temper: SSMax | None, kernel: str, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Output and the gradient of every input and parameter."""
+    *inputs, grad = scene.tensors(dtype)
+    leaves = [x.requires_grad_() for x in inputs]
+    named = dict(zip("qkv", leaves, strict=True))
+    named |= {f"prior.{n}": p for n, p in prior.named_parameters() if p.requires_grad}
+    if temper is not None:
+        named["ssmax"] = temper.scale
+    out = attend(*leaves, prior, ssmax=temper, kernel=kernel, **scene.visibility)
+    grads = torch.autograd.grad(out, list(named.values()), grad, allow_unused=True)
+    found = {"output": out.detach()}
+    for (name, leaf), g in zip(named.items(), grads, strict=True):
+        found[name] = torch.zeros_like(leaf) if g is None else g
+    return found
+
+
+def distance(found: Tensor, wanted: Tensor) -> float:
+    """Relative to the largest entry, or to 1 where all are small (sums of many rounded terms)."""
+    return float((found.double() - wanted).abs().max() / wanted.abs().max().clamp(min=1.0))
+
+
+def assert_same(
+    found: dict[str, Tensor],
+    wanted: dict[str, Tensor],
+    tolerance: float,
+    rounded: dict[str, Tensor] | None = None,
+) -> None:
+    """Within tolerance, or within 4 times what the definition itself loses in that dtype."""
+    assert found.keys() == wanted.keys()
+    for name, want in wanted.items():
+        assert torch.isfinite(found[name]).all(), f"{name} is not finite"
+        allowed = max(tolerance, 4 * distance(rounded[name], want) if rounded else 0.0)
+        error = distance(found[name], want)
+        assert error <= allowed, f"{name} is off by {error:.2e}, {allowed:.2e} allowed"

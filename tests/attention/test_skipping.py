@@ -1,0 +1,93 @@
+"""Certified skipping: the true error stays below the bound, and keys really are skipped."""
+
+import pytest
+import torch
+
+from bayesattn import attend
+from bayesattn.attention.kernels import skipping
+from bayesattn.priors import GeneralizedGaussian, Laplace
+from tests.attention.scenes import Scene, ggd, ssmax
+
+RULES = {
+    "causal": {},
+    "padding": {"padding": torch.tensor([0, 300])},
+    "documents": {"documents": torch.arange(900).expand(2, -1) // 500},
+    "window": {"window": 600},
+    "exempt": {"exempt": 40},
+    "exempt, window, padding": {"exempt": 40, "window": 600, "padding": torch.tensor([9, 0])},
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("scope", [None, "content", "content+prior"])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-8])
+def test_error_is_below_the_bound(tolerance, scope, rule):
+    scene = Scene(groups=2, queries=900, keys=900, visibility=RULES[rule])
+    q, k, v, _ = scene.tensors()
+    prior, temper = ggd(4, 0.9), ssmax(4, scope)
+    with torch.no_grad():
+        exact = attend(q, k, v, prior, ssmax=temper, kernel="dense", **scene.visibility)
+        found = attend(q, k, v, prior, ssmax=temper, tolerance=tolerance, **scene.visibility)
+    error = (found.output - exact).abs().amax((2, 3))
+    assert (error <= found.bound).all()
+    width = float(v.amax() - v.amin())
+    assert found.bound.max() <= tolerance * width + 1e-10
+
+
+def test_adversarial_keys_are_not_skipped():
+    """A far key that holds the posterior in spite of the prior has to be found."""
+    q, k, v, _ = Scene(batch=1, heads=8, groups=8, queries=600, keys=600).tensors()
+    q[:, :, 500:] *= 40
+    k[:, :, 3] = q[:, :, 599] / 2
+    with torch.no_grad():
+        exact = attend(q, k, v, Laplace(8).double(), kernel="dense")
+        found = attend(q, k, v, Laplace(8).double(), tolerance=1e-3)
+    assert ((found.output - exact).abs().amax((2, 3)) <= found.bound).all()
+    plan = attend(q, k, v, Laplace(8).double(), decompose=True).posterior
+    assert plan[0, :, 599, 3].max() > 0.5, "the test has no power: nobody looks at the far key"
+
+
+def count_keys(monkeypatch):
+    counted = []
+    flash = skipping.flash
+
+    def counting(q, k, *rest):
+        counted.append(q.shape[2] * k.shape[2])
+        return flash(q, k, *rest)
+
+    monkeypatch.setattr(skipping, "flash", counting)
+    return counted
+
+
+def test_local_heads_skip_and_far_heads_do_not(monkeypatch):
+    counted = count_keys(monkeypatch)
+    q, k, v, _ = Scene(batch=1, heads=2, groups=2, queries=2048, keys=2048).tensors()
+    prior = GeneralizedGaussian(2).double()
+    with torch.no_grad():
+        prior.theta_beta.copy_(torch.tensor([1.0, -0.3]))
+        attend(q, k, v, prior, tolerance=1e-6)
+    blocks = len(counted) // 2
+    local, far = sum(counted[:blocks]), sum(counted[blocks:])
+    assert far >= 2048 * 2048 / 2
+    assert local < far / 3
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"tolerance": 0.0}, "between 0 and 1"),
+        ({"tolerance": 1.5}, "between 0 and 1"),
+        ({"tolerance": 1e-3, "kernel": "dense"}, "without gradients"),
+        ({"tolerance": 1e-3, "decompose": True}, "leave tolerance out"),
+    ],
+)
+def test_refusals(change, message):
+    q, k, v, _ = Scene().tensors()
+    with torch.no_grad(), pytest.raises(ValueError, match=message):
+        attend(q, k, v, ggd(4, 1.0), **change)
+
+
+def test_never_with_gradients():
+    q, k, v, _ = Scene().tensors()
+    with pytest.raises(ValueError, match="without gradients"):
+        attend(q, k, v, ggd(4, 1.0), tolerance=1e-3)
