@@ -52,19 +52,10 @@ def _strided(
     evidence = q.new_zeros(q.shape[:3], dtype=table.dtype)
     for run in seen.runs(merge=_shared(temper)):
         own, keys = _slices(run, offset)
-        q_run = q[own]
         k_run, v_run = (_per_query_head(x[keys], q.shape[1]) for x in (k, v))
-        o, e = attend_band(
-            q_run.reshape(*k_run.shape[:2], *q_run.shape[2:]),
-            k_run,
-            v_run,
-            table,
-            _rows(temper, run),
-            seen.span,
-            exempt,
-            scale,
-        )
-        out[own], evidence[own] = o.view(q_run.shape), e.view(q_run.shape[:3])
+        q_run, *results = (_grouped(x[own], k_run.shape[:2]) for x in (q, out, evidence))
+        rows = _rows(temper, run)
+        attend_band(q_run, k_run, v_run, table, rows, seen.span, exempt, scale, *results)
     return out, evidence
 
 
@@ -164,6 +155,11 @@ def _per_query_head(x: Tensor, num_heads: int) -> Tensor:
     if groups == num_heads or batch > 1:
         return repeat_heads(x, num_heads)
     return x[0][:, None].expand(-1, num_heads // groups, -1, -1)
+
+
+def _grouped(x: Tensor, lead: torch.Size) -> Tensor:
+    """[B, H, ...] or, for one sequence, [G, H/G, ...]: a view, since it may be written to."""
+    return x if x.shape[:2] == lead else x[0].unflatten(0, lead)
 
 
 def _per_key_head(dx: Tensor, groups: int) -> Tensor:

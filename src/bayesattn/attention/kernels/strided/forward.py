@@ -33,8 +33,10 @@ def attend_band(
     span: int,
     exempt: int,
     scale: float,
-) -> tuple[Tensor, Tensor]:
-    """Posterior mean, shaped like q, and log-evidence of the last T positions of S keys.
+    out: Tensor,
+    evidence: Tensor,
+) -> None:
+    """Posterior mean and log-evidence of the last T positions of S keys.
 
     Args:
         q: [N, H, T, D], or [G, H/G, T, D] for the grouped heads of one sequence.
@@ -45,6 +47,8 @@ def attend_band(
         span: number of most recent keys each query sees.
         exempt: leading keys whose log-prior is 0.
         scale: factor of the content.
+        out: where the posterior mean goes, shaped like q.
+        evidence: where the log-evidence goes, [N, H, T] or [G, H/G, T].
     """
     end, num_queries = k.shape[2], q.shape[2]
     block = min(block_rows(end), num_queries)
@@ -52,25 +56,19 @@ def attend_band(
     heads = table.shape[0]
     lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
     band = Band.of(table, end, span, exempt, block)
-    # row p of a block holds its last query but p; one flip serves all blocks
-    q = q.flip(2)
-    temper = None if temper is None else temper.flip(1)
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    evidence = out.new_empty(out.shape[:3], dtype=torch.promote_types(q.dtype, torch.float32))
     work = table.new_empty(0) if plain else workspace(table, block)
     for a in range(end - num_queries, end, block):
         b = min(a + block, end)
-        rows = slice(end - b, end - a)
+        rows = slice(a - end + num_queries, b - end + num_queries)
         lo = band.lowest(a)
+        flipped = q[:, :, rows].flip(2)
         if plain:
             bias = band.view(a, b, lo, b).unflatten(0, lead)
-            o, e = flash(q[:, :, rows], k[:, :, lo:b], v[:, :, lo:b], bias, scale)
+            o, e = flash(flipped, k[:, :, lo:b], v[:, :, lo:b], bias, scale)
         else:
-            factor = None if temper is None else temper[:, rows]
-            o, e = by_tiles(q[:, :, rows], k, v, band, factor, a, b, (lo, b), scale, work, lead)
-        out[:, :, a - end + num_queries : b - end + num_queries] = o.flip(2)
-        evidence[:, :, a - end + num_queries : b - end + num_queries] = e.flip(2)
-    return out, evidence
+            factor = None if temper is None else temper[:, rows].flip(1)
+            o, e = by_tiles(flipped, k, v, band, factor, a, b, (lo, b), scale, work, lead)
+        out[:, :, rows], evidence[:, :, rows] = o.flip(2), e.flip(2)
 
 
 def by_tiles(
