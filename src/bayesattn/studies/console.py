@@ -18,7 +18,9 @@ def show_rows(rows: Sequence[Mapping[str, str]]) -> None:
     table = Table(*(rows[0] if rows else ()), box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*row.values())
-    Console(markup=False, highlight=False).print(table)
+    # a pipe has no width to keep to, and cut cells cannot be searched
+    width = None if sys.stdout.isatty() else 200
+    Console(markup=False, highlight=False, width=width).print(table)
 
 
 def write_json(data: Any, target: str) -> None:

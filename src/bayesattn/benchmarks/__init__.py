@@ -1,0 +1,1 @@
+"""Ratios against the real alternative, measured in one run."""

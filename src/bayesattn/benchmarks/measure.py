@@ -1,0 +1,86 @@
+"""Timing that survives a shared machine, and memory as the allocator itself counts it."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Time relative to a reference measured in the same rounds."""
+
+    ratio: float
+    """Best time over best time of the reference."""
+    low: float
+    """Lower quartile of the ratios round by round."""
+    high: float
+    """Upper quartile of the ratios round by round."""
+    rounds: int
+
+
+def interleave(
+    calls: Mapping[str, Call], reference: str, seconds: float, least: int = 3, most: int = 200
+) -> dict[str, Ratio]:
+    """Run all calls in turn, `least` rounds and then more until `seconds` are spent.
+
+    Interleaving lets a slow moment of the machine hit every call; the best of many rounds is the
+    time without such moments.
+    """
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    start = time.perf_counter()
+    while len(times[reference]) < least or (
+        time.perf_counter() - start < seconds and len(times[reference]) < most
+    ):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - begin)
+    best = min(times[reference])
+    ratios: dict[str, Ratio] = {}
+    for name, own in times.items():
+        rounds = [a / b for a, b in zip(own, times[reference], strict=True)]
+        low, _, high = quantiles(rounds, n=4)
+        ratios[name] = Ratio(min(own) / best, low, high, len(rounds))
+    return ratios
+
+
+def peak_bytes(call: Call) -> int:
+    """Most bytes torch held at once on the CPU during `call`, beyond what it held before.
+
+    Read from the allocator's own events: resident memory would count what was freed but kept.
+    """
+    with _quiet(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        result = call()
+    recorded: Any = profiled.profiler
+    events = [e for e in recorded.kineto_results.events() if e.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    del result
+    return peak
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the profiler, which writes to file descriptor 2 past Python."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
