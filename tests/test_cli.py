@@ -66,12 +66,23 @@ def test_help_of_a_group_lists_that_group(capsys):
         assert "demo" not in out
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "bench attention"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command_explains_its_options(capsys, name):
     with pytest.raises(SystemExit) as stop:
         main([*name.split(), "--help"])
     assert stop.value.code == 0
     assert f"usage: bayesattn {name}" in capsys.readouterr().out
+
+
+def test_a_switch_has_one_flag(capsys):
+    for words, flag, other in (
+        (["study", "run"], "--all", "--no-all"),
+        (["demo"], "--no-open", "--no-no-open"),
+    ):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        out = capsys.readouterr().out
+        assert flag in out and other not in out
 
 
 def test_help_imports_nothing_heavy():
@@ -119,6 +130,7 @@ def test_arguments_come_from_the_command_line_unless_given(capsys, monkeypatch):
         (["report"], "no ledger at report/ledger.json: run `bayesattn demo`"),
         (["report", "--readme", "README.md"], "no ledger at report/ledger.json"),
         (["study", "list", "--json", "no/where.json"], "Cannot use no/where.json"),
+        (["bench", "attention", "--lengths", "long"], "--lengths takes positive numbers"),
         (["prior", "draw", "gdd"], "unknown prior 'gdd' (did you mean 'ggd'?)"),
         (["prior", "draw", "ggd", "--heads", "0"], "num_heads must be"),
         (["prior", "draw", "ggd", "-o", "no/where.png"], "Cannot use"),

@@ -94,3 +94,6 @@ def test_it_draws_exact_zeros_too(tmp_path, error):
     record = run_study(study, Tier.QUICK, tmp_path)
     assert record.failure is None
     assert len(record.figures) == 1
+    (picture,) = study.draw(Tier.QUICK, record.numbers)
+    lines = picture.figure.axes[0].lines
+    assert all(min(line.get_ydata()) > 0 for line in lines)  # the axis is logarithmic

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 from dataclasses import replace
 
@@ -43,8 +44,9 @@ def test_the_file_says_version_commit_environment_and_tier_of_the_latest_run(pat
 
 
 def test_a_new_record_replaces_its_own_claim_only(path, records):
-    for record in records:
+    for record in (records[0], records[2], records[1]):
         add_record(path, record)
+    assert json.loads(path.read_text())["tier"] == "full"
     again = replace(records[0], seconds=99.0)
     add_record(path, again)
     loaded = Ledger.load(path).records
@@ -63,6 +65,14 @@ def test_a_crash_while_writing_leaves_the_old_ledger(path, records, monkeypatch)
     monkeypatch.setattr(ledger.os, "fsync", full_disk)
     with pytest.raises(OSError, match="No space"):
         add_record(path, records[1])
+    assert path.read_bytes() == before
+
+
+def test_what_is_not_json_is_never_written(path, records):
+    add_record(path, records[0])
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="JSON"):
+        add_record(path, replace(records[1], seconds=math.nan))
     assert path.read_bytes() == before
 
 

@@ -96,7 +96,10 @@ def test_numbers_that_are_not_finite_are_an_error_that_names_them(tmp_path, bad)
 
 
 def test_a_verdict_that_is_not_finite_is_an_error(tmp_path):
-    study = toy(measure=lambda self, tier, seed: {"effect": 1e308 * (1 - 2 * (seed % 2))})
+    study = toy(
+        measure=lambda self, tier, seed: {"effect": 1e308 * (1 - 2 * (seed % 2))},
+        draw=lambda self, tier, numbers: [],
+    )
     with np.errstate(over="ignore", invalid="ignore"):
         (record,) = run_studies([study], Tier.QUICK, tmp_path)
     assert record.result == "error"
