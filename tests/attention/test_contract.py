@@ -33,7 +33,8 @@ VISIBILITIES = {
 def small_blocks(monkeypatch):
     """Blocks and tiles of a few rows, so that short sequences have many of them."""
     monkeypatch.setattr(forward, "block_rows", lambda end: 5)
-    monkeypatch.setattr(forward, "_TILE_KEYS", 7)
+    monkeypatch.setattr(forward, "_TILE_ELEMENTS", 5 * 7)
+    monkeypatch.setattr(forward, "tile_keys", lambda rows: 7)
     monkeypatch.setattr(backward, "tile_shape", lambda end: (5, 7))
     monkeypatch.setattr(backward, "_TILE_ELEMENTS", 3 * 5 * 12)
 

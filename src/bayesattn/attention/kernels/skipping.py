@@ -80,7 +80,7 @@ def _one_head(
     table = table[0, : band.span]
     factor = torch.ones(1, num_queries, dtype=table.dtype) if temper is None else temper
     plain = temper is None and seen.exempt == 0
-    work = table.new_empty(0) if plain else workspace(band.reversed, block)
+    work = table.new_empty(0) if plain else workspace(band, block)
 
     top = table.max()
     chunks = (table - top).split(_CHUNK)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bayesattn.attention.kernels.strided.band import Band
 
-_TILE_KEYS = 2048
+_TILE_ELEMENTS = 1 << 19  # of a bias that has to be written out: a share of the cache
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -54,9 +54,17 @@ def attend_band(
     block = min(block_rows(end), num_queries)
     plain = temper is None and exempt == 0
     heads = table.shape[0]
+    if not plain and heads > 1 and heads * block * min(end, tile_keys(block)) > 2 * _TILE_ELEMENTS:
+        for h in range(heads):
+            own = (_head(x, h, heads) for x in (q, k, v, out, evidence))
+            q_h, k_h, v_h, out_h, evidence_h = own
+            table_h, temper_h = table[h : h + 1], None if temper is None else temper[h : h + 1]
+            rest = (span, exempt, scale, out_h, evidence_h)
+            attend_band(q_h, k_h, v_h, table_h, temper_h, *rest)
+        return
     lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
     band = Band.of(table, end, span, exempt, block)
-    work = table.new_empty(0) if plain else workspace(table, block)
+    work = table.new_empty(0) if plain else workspace(band, block)
     for a in range(end - num_queries, end, block):
         b = min(a + block, end)
         rows = slice(a - end + num_queries, b - end + num_queries)
@@ -86,9 +94,10 @@ def by_tiles(
 ) -> tuple[Tensor, Tensor]:
     """Queries b-1 .. a against a range of keys, the bias written out tile by tile and merged."""
     lowest, highest = keys
+    step = tile_keys(b - a)
     merged: tuple[Tensor, Tensor] | None = None
-    for hi in range(highest, lowest, -_TILE_KEYS):
-        lo = max(lowest, hi - _TILE_KEYS)
+    for hi in range(highest, lowest, -step):
+        lo = max(lowest, hi - step)
         bias = band.tempered(temper, a, b, lo, hi, work).unflatten(0, lead)
         part = flash(q, k[:, :, lo:hi], v[:, :, lo:hi], bias, scale)
         # rows whose window begins above this tile see none of it; flash reports 0 for them
@@ -105,6 +114,21 @@ def merge(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, T
     return torch.lerp(x[0], y[0], share), evidence
 
 
-def workspace(table: Tensor, block: int) -> Tensor:
-    """Room for one tile of `by_tiles`."""
-    return table.new_empty(table.shape[0] * block * (_TILE_KEYS + block))
+def tile_keys(rows: int) -> int:
+    """Keys per tile of a bias that is written out for so many queries of one head."""
+    return max(512, _TILE_ELEMENTS // rows)
+
+
+def workspace(band: Band, rows: int) -> Tensor:
+    """Room for one tile of `by_tiles`, of so many queries or fewer."""
+    # fewer queries may mean more keys
+    widest = max(_TILE_ELEMENTS, rows * 512) + rows * rows
+    return band.reversed.new_empty(band.reversed.shape[0] * min(widest, rows * (band.end + rows)))
+
+
+def _head(x: Tensor, head: int, heads: int) -> Tensor:
+    """One head of [N, H, ...] or of [G, H/G, ...], its dimension kept."""
+    if x.shape[1] == heads:
+        return x[:, head : head + 1]
+    group, within = divmod(head, x.shape[1])
+    return x[group : group + 1, within : within + 1]
