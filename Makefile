@@ -47,7 +47,7 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# torch comes first and alone, so that nothing else chooses another build of gigabytes.
+# torch comes first and alone: nothing else may choose another build of so large a package.
 # The stamps are written last, so an interrupted install is taken up again.
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	$(PIP) torch

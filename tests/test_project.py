@@ -39,9 +39,13 @@ def tree_entries(text):
         parents.append(name)
 
 
-def test_tree_of_the_readme_is_the_tree_on_disk():
+def readme_tree():
     (tree,) = re.findall(r"```text\n(src/bayesattn/.*?)```", README, re.DOTALL)
-    entries = {entry.rstrip("/") for entry in tree_entries(tree)}
+    return [entry.rstrip("/") for entry in tree_entries(tree)]
+
+
+def test_tree_of_the_readme_is_the_tree_on_disk():
+    entries = set(readme_tree())
     assert [entry for entry in sorted(entries) if not (ROOT / entry).exists()] == []
     folders = {relative(init.parent) for init in PACKAGE.rglob("__init__.py")}
     assert folders - entries == set()
@@ -50,6 +54,20 @@ def test_tree_of_the_readme_is_the_tree_on_disk():
 def test_tree_parser_sees_every_level():
     tree = "a/b/   two\n  c.py  file\n  d/    folder\n    e.py  deep\nf/  top\n"
     assert list(tree_entries(tree)) == ["a/b/", "a/b/c.py", "a/b/d/", "a/b/d/e.py", "f/"]
+
+
+def test_imports_point_down_the_tree():
+    rooms = [
+        Path(entry).stem for entry in readme_tree() if Path(entry).parent == Path("src/bayesattn")
+    ]
+    upwards = []
+    for room in rooms:
+        above = rooms[: rooms.index(room)]
+        for path in [PACKAGE / f"{room}.py", *PACKAGE.glob(f"{room}/**/*.py")]:
+            code = path.read_text() if path.exists() else ""
+            imported = re.findall(r"^\s*(?:from|import) bayesattn\.(\w+)", code, re.MULTILINE)
+            upwards += [(relative(path), name) for name in imported if name in above]
+    assert upwards == []
 
 
 def test_every_study_has_a_page_and_a_row_in_the_ledger():
