@@ -56,6 +56,20 @@ def test_each_factor_of_the_theorem_counts(monkeypatch, factor):
     assert found.reason.startswith("Theorem 1")
 
 
+@pytest.mark.parametrize("factor", ["likelihood", "prior"])
+def test_a_wrong_factor_is_found_even_if_the_evidence_makes_up_for_it(monkeypatch, factor):
+    def traded(q, k, v, prior, **options):
+        found = attend(q, k, v, prior, **options)
+        if "decompose" not in options:
+            return found
+        wrong = {factor: getattr(found, factor) * 2, "evidence": found.evidence / 2}
+        return found._replace(**wrong)
+
+    found = verdict(monkeypatch, traded)
+    assert found.outcome is Outcome.REFUTED
+    assert found.reason.startswith("Theorem 1")
+
+
 def test_the_theorem_needs_its_evidence(generator):
     q, k, v = torch.randn(3, 1, 2, 9, 4, generator=generator, dtype=torch.float64)
     with torch.no_grad():

@@ -46,11 +46,11 @@ class IdentityRecipe(Recipe):
 RECIPES = {
     Tier.QUICK: IdentityRecipe(seeds=3, lengths=(15, 64, 129, 256), head_counts=(1, 4, 12)),
     Tier.FULL: IdentityRecipe(
-        seeds=20, lengths=(15, 64, 129, 512, 1024), head_counts=(1, 2, 4, 8, 12, 16, 24)
+        seeds=20, lengths=(15, 64, 129, 512), head_counts=(1, 2, 4, 8, 12, 16)
     ),
-    # Heads and head width of the authors' models, up to four times their training length.
+    # Heads and head width of the authors' models, up to twice their training length.
     Tier.PAPER: IdentityRecipe(
-        seeds=20, lengths=(15, 129, 512, 1024, 2048), head_counts=(16, 24, 32), head_dim=48
+        seeds=20, lengths=(15, 129, 512, 1024), head_counts=(16, 24, 32), head_dim=48
     ),
 }
 
