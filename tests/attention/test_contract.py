@@ -36,7 +36,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(forward, "_TILE_ELEMENTS", 5 * 7)
     monkeypatch.setattr(forward, "tile_keys", lambda rows: 7)
     monkeypatch.setattr(backward, "tile_shape", lambda end: (5, 7))
-    monkeypatch.setattr(backward, "_TILE_ELEMENTS", 3 * 5 * 12)
+    monkeypatch.setattr(backward, "_TILE_ELEMENTS", 9 * 5 * 12)
 
 
 @pytest.mark.parametrize("visibility", VISIBILITIES)

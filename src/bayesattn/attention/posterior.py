@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 Kernel = Literal["auto", "dense", "strided", "flex"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
+_SMALL = 32  # keys up to which writing out every score is the quickest way on a CPU
 
 
 class Certified(NamedTuple):
@@ -208,9 +209,11 @@ def _choose(kernel: Kernel, q: Tensor, seen: Visibility, grad: bool, skip: bool)
         )
     if kernel != "auto":
         return kernel
-    # one row of scores is no matrix: a GPU decodes a token faster without FlexAttention
-    on_gpu: Kernel = "flex" if device == "cuda" and seen.num_queries > 1 else "dense"
-    chosen: Kernel = "strided" if device == "cpu" else on_gpu
+    chosen: Kernel = "dense"
+    if device == "cpu" and seen.end > _SMALL:
+        chosen = "strided"
+    elif device == "cuda" and seen.num_queries > 1:  # one row of scores is no matrix
+        chosen = "flex"
     if not torch.compiler.is_compiling():
         logger.debug("kernel %s for %d queries on %s", chosen, seen.num_queries, device)
     return chosen

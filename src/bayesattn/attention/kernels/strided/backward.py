@@ -12,6 +12,9 @@ them. And dS is written straight into a skewed buffer (see `band`) in which diag
 both prior gradients are then matrix-vector products, deterministic ones.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# (torch leaves some members untyped)
+
 import math
 
 import torch
@@ -57,16 +60,18 @@ def differentiate_band(
     dtable = table.new_zeros(heads, table.shape[1], dtype=wide)
     dtemper = None if temper is None else table.new_zeros(heads, num_queries, dtype=wide)
 
-    # as many heads at once as keep a tile in cache, never across two batches: the band is per head
-    step = max(1, min(heads, _TILE_ELEMENTS // (rows * (keys + rows))))
-    work = q.new_empty(3, step * rows * (keys + rows))
-    for n in range(0, batch * heads, heads):
+    # as much at once as keeps a tile in cache: some heads of one sequence, or all of several
+    room = max(1, _TILE_ELEMENTS // (rows * (keys + rows)))
+    step, count = min(room, heads), max(1, min(room // heads, batch))
+    work = q.new_empty(3, count * step * rows * (keys + rows))
+    for n in range(0, batch, count):
         for h in range(0, heads, step):
             own = slice(h, min(h + step, heads))
-            part = slice(n + own.start, n + own.stop)
+            last = (min(n + count, batch) - 1) * heads
+            part = slice(n * heads + own.start, last + own.stop)
             tiles = _Tiles(
                 Band(band.reversed[own], band.masked[own], end, band.span, exempt),
-                None if temper is None else temper[own].to(wide).flip(1),
+                None if temper is None else temper[own].flip(1),
                 torch.cat([q[part] * (scale * _LOG2_E), evidence[part] * -_LOG2_E], -1).flip(1),
                 torch.cat([grad[part], -delta[part]], -1).flip(1),
                 _with_ones(k[part]),
@@ -76,7 +81,7 @@ def differentiate_band(
             )
             tiles.run(dq[part], dk[part], dv[part])
             dtable[own, : band.span] += tiles.dline[:, end - band.span : end].flip(1)
-            if dtemper is not None:
+            if dtemper is not None and tiles.dtemper is not None:
                 dtemper[own] += tiles.dtemper.flip(1)
     dq *= scale
     dk *= 1 / _LOG2_E  # the query it was multiplied with carried the factor
@@ -89,7 +94,7 @@ def _with_ones(x: Tensor) -> Tensor:
 
 
 class _Tiles:
-    """The tiles of a few heads: [heads, ...] tensors, queries in reverse order."""
+    """The tiles of some heads of some sequences, all in one first dimension; queries reversed."""
 
     def __init__(
         self,
@@ -106,7 +111,9 @@ class _Tiles:
         self.q, self.grad, self.k, self.v = q, grad, k, v
         self.posterior, self.product, self.skewed = work
         self.dline = torch.zeros_like(band.reversed)
-        self.dtemper = q.new_zeros(q.shape[:2])
+        self.dtemper = None if temper is None else torch.zeros_like(temper)
+        self.clear: torch.Size | None = None
+        self.lead = (q.shape[0] // band.reversed.shape[0], band.reversed.shape[0])
 
     def run(self, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
         rows, keys = self.shape
@@ -120,25 +127,28 @@ class _Tiles:
 
     def _tile(self, a: int, b: int, lo: int, hi: int, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
         band, width = self.band, dq.shape[2]
-        heads, rows, cols = self.q.shape[0], b - a, hi - lo
+        many, rows, cols = self.q.shape[0], b - a, hi - lo
         block = slice(band.end - b, band.end - a)
         q, grad, k, v = self.q[:, block], self.grad[:, block], self.k[:, lo:hi], self.v[:, lo:hi]
         temper = None if self.temper is None else self.temper[:, block]
 
-        posterior = self.posterior[: heads * rows * cols].view(heads, rows, cols)
+        posterior = self.posterior[: many * rows * cols].view(many, rows, cols)
         if temper is None and lo >= band.exempt:
             bias = band.view(a, b, lo, hi)
         else:
-            bias = band.tempered(temper, a, b, lo, hi, self.skewed)
-        torch.baddbmm(bias, q, k.transpose(1, 2), out=posterior)
+            bias = band.tempered(temper, a, b, lo, hi, self.product)
+        posterior.unflatten(0, self.lead).copy_(bias)
+        posterior.baddbmm_(q, k.transpose(1, 2))
         torch.exp2(posterior, out=posterior)
         self._lone(posterior, a).round_()
         dv[:, lo:hi].baddbmm_(posterior.transpose(1, 2), grad[..., :width])
 
-        product = self.product[: heads * rows * cols].view(heads, rows, cols)
+        product = self.product[: many * rows * cols].view(many, rows, cols)
         torch.bmm(grad, v.transpose(1, 2), out=product)
-        skewed = self.skewed[: heads * rows * (cols + rows - 1)].view(heads, rows, -1)
-        skewed.zero_()
+        skewed = self.skewed[: many * rows * (cols + rows - 1)].view(many, rows, -1)
+        if self.clear != skewed.shape:  # what lies outside the matrix is never written again
+            skewed.zero_()
+            self.clear = skewed.shape
         ds = unskew(skewed, cols)
         torch.mul(posterior, product, out=ds)
         self._lone(ds, a).zero_()
@@ -147,12 +157,13 @@ class _Tiles:
 
         ds[:, :, : max(0, band.exempt - lo)] = 0.0
         columns = band.columns(a, b, lo, hi)
-        if temper is None:
-            self.dline[:, columns] += skewed.sum(1)
+        diagonals = skewed.unflatten(0, self.lead)
+        if temper is None or self.dtemper is None:
+            self.dline[:, columns] += skewed.sum(1).unflatten(0, self.lead).sum(0)
         else:
-            self.dline[:, columns] += torch.bmm(temper[:, None], skewed)[:, 0]
+            self.dline[:, columns] += (temper[:, None] @ diagonals)[:, :, 0].sum(0)
             line = band.reversed[:, columns, None]
-            self.dtemper[:, block] += torch.bmm(skewed, line)[..., 0] / _LOG2_E
+            self.dtemper[:, block] += (diagonals @ line)[..., 0].sum(0) / _LOG2_E
 
     def _lone(self, tile: Tensor, a: int) -> Tensor:
         """Rows of queries that see one key: its posterior is 1 and the scores have no gradient.
