@@ -42,6 +42,7 @@ def test_offset_is_the_number_of_cached_tokens(kind):
     # A static cache hands out the tensor it counts with: the layout must not change under it.
     filled(cache, 3)
     assert made.offset == 5
+    assert type(made.offset) is int
 
 
 def test_left_padding():

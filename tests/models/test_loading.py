@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from bayesattn.models import BayesForCausalLM, BayesModel
@@ -104,6 +105,20 @@ def test_parameters_missing_in_a_checkpoint_start_as_stated(prior, tmp_path):
     expected = BayesForCausalLM(config).model.layers[0].self_attn
     same_state(loaded.model.layers[0].self_attn.prior, expected.prior)
     same_state(loaded.model.layers[0].self_attn.ssmax, expected.ssmax)
+
+
+def test_a_half_filled_prior_keeps_what_was_loaded(tmp_path):
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    kept = {k: v for k, v in load_file(path).items() if not k.endswith("theta_mu")}
+    save_file(kept, path, metadata={"format": "pt"})
+    loaded = BayesForCausalLM.from_pretrained(tmp_path)
+    for layer, expected in zip(loaded.model.layers, model.model.layers, strict=True):
+        made, prior = layer.self_attn.prior, expected.self_attn.prior
+        torch.testing.assert_close(made.theta_beta, prior.theta_beta, rtol=0, atol=0)
+        torch.testing.assert_close(made.theta_alpha, prior.theta_alpha, rtol=0, atol=0)
+        assert made.theta_mu.tolist() == [0, 0, 0, 0]
 
 
 def test_registered():

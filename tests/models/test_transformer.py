@@ -36,6 +36,18 @@ def test_packed_documents_are_separate_forwards(encoding, ssmax, given):
 
 
 @torch.no_grad()
+def test_exempt_keys_have_no_prior():
+    ids = tokens(2, 9)
+    none, some, all_keys = (tiny_model(exempt=n)(ids).logits for n in (0, 3, 9))
+    uniform = tiny_model(prior="uniform")
+    uniform.load_state_dict(tiny_model().state_dict(), strict=False)
+    torch.testing.assert_close(all_keys, uniform(ids).logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(some[:, :3], all_keys[:, :3], rtol=1e-4, atol=1e-4)
+    assert (some - all_keys).abs().max() > 1e-2
+    assert (some - none).abs().max() > 1e-2
+
+
+@torch.no_grad()
 def test_right_padding_is_harmless():
     model = tiny_model()
     ids = tokens(2, 10)
