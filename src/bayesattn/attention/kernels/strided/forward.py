@@ -54,6 +54,13 @@ def attend_band(
     block = min(block_rows(end), num_queries)
     plain = temper is None and exempt == 0
     heads = table.shape[0]
+    lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
+    if num_queries == 1:
+        lo, bias = _row(table, temper, end, span, exempt)
+        o, e = flash(q, k[:, :, lo:], v[:, :, lo:], bias.unflatten(0, lead), scale)
+        out.copy_(o)
+        evidence.copy_(e)
+        return
     if not plain and heads > 1 and heads * block * min(end, tile_keys(block)) > 2 * _TILE_ELEMENTS:
         for h in range(heads):
             own = (_head(x, h, heads) for x in (q, k, v, out, evidence))
@@ -62,7 +69,6 @@ def attend_band(
             rest = (span, exempt, scale, out_h, evidence_h)
             attend_band(q_h, k_h, v_h, table_h, temper_h, *rest)
         return
-    lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
     band = Band.of(table, end, span, exempt, block)
     work = table.new_empty(0) if plain else workspace(band, block)
     for a in range(end - num_queries, end, block):
@@ -112,6 +118,17 @@ def merge(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, T
     evidence = torch.logaddexp(x[1], y[1])
     share = (y[1] - evidence).exp()[..., None].to(x[0].dtype)
     return torch.lerp(x[0], y[0], share), evidence
+
+
+def _row(
+    table: Tensor, temper: Tensor | None, end: int, span: int, exempt: int
+) -> tuple[int, Tensor]:
+    """First key that the last query sees, and the log-prior [H, 1, keys] from there on."""
+    lo = max(0, end - span)
+    bias = table[:, : end - lo].flip(1)
+    bias = bias if temper is None else bias.mul_(temper)
+    bias[:, : max(0, exempt - lo)] = 0.0
+    return lo, bias[:, None]
 
 
 def tile_keys(rows: int) -> int:
