@@ -32,9 +32,11 @@ VISIBILITIES = {
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks and tiles of a few rows, so that short sequences have many of them."""
-    monkeypatch.setattr(forward, "block_rows", lambda end: 5)
-    monkeypatch.setattr(forward, "_TILE_ELEMENTS", 5 * 7)
-    monkeypatch.setattr(forward, "tile_keys", lambda rows: 7)
+    monkeypatch.setattr(forward, "_BLOCKS", (10, 10))
+    monkeypatch.setattr(forward, "_DIAGONAL", 4)
+    monkeypatch.setattr(forward, "_FAR", 3)
+    monkeypatch.setattr(forward, "_TILE_ELEMENTS", 60)
+    monkeypatch.setattr(forward, "_TILE_KEYS", 3)
     monkeypatch.setattr(backward, "tile_shape", lambda end: (5, 7))
     monkeypatch.setattr(backward, "_TILE_ELEMENTS", 9 * 5 * 12)
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from bayesattn.attention.kernels.strided.band import Band
-from bayesattn.attention.kernels.strided.forward import by_tiles, flash, merge, workspace
+from bayesattn.attention.kernels.strided.forward import Parts, merge
 from bayesattn.attention.visibility import Visibility
 
 _CHUNK = 64  # distances per entry of the tail bound
@@ -79,8 +79,7 @@ def _one_head(
     band = Band.of(table, end, seen.span, seen.exempt, block)
     table = table[0, : band.span]
     factor = torch.ones(1, num_queries, dtype=table.dtype) if temper is None else temper
-    plain = temper is None and seen.exempt == 0
-    work = table.new_empty(0) if plain else workspace(band, block)
+    parts = Parts(k, v, band, scale, (1, 1))
 
     top = table.max()
     chunks = (table - top).split(_CHUNK)
@@ -92,13 +91,12 @@ def _one_head(
     own_prior = torch.where(position < seen.exempt, 0.0, factor * table[0])
     own = (q * k[:, :, offset:]).sum(-1).to(table) * scale + own_prior
     margin = reach + factor * top
-    flipped, factor_flipped = q.flip(2), factor.flip(1)
 
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     mass = table.new_zeros(q.shape[0], 1)
     for a in range(offset, end, block):
         b = min(a + block, end)
-        rows, here = slice(end - b, end - a), slice(a - offset, b - offset)
+        here = slice(a - offset, b - offset)
         # tail[u]: log-mass, relative to top, of all distances from chunk u on at the mildest factor
         tail = (factor[:, here].min() * steepest + math.log(_CHUNK)).flip(0).logcumsumexp(0).flip(0)
         spare = log_tolerance - (margin[:, :, here] - own[:, :, here]).max()
@@ -106,16 +104,11 @@ def _one_head(
         lowest = band.lowest(a)
         cut = int(small[0]) if len(small) else len(tail)
         lo = max(lowest, a + 1 - cut * _CHUNK)
-        if plain:
-            bias = band.view(a, b, lo, b)[None]
-            o, evidence = flash(flipped[:, :, rows], k[:, :, lo:b], v[:, :, lo:b], bias, scale)
-        else:
-            tiles = (flipped[:, :, rows], k, v, band, factor_flipped[:, rows], a, b)
-            o, evidence = by_tiles(*tiles, (lo, b), scale, work, (1, 1))
-            free = min(seen.exempt, lo)
-            if lowest < free:
-                part = by_tiles(*tiles, (lowest, free), scale, work, (1, 1))
-                o, evidence = merge((o, evidence), part)
+        rows = (q[:, :, here].flip(2), None if temper is None else temper[:, here].flip(1), a, b)
+        o, evidence = parts(*rows, lo, b)
+        free = min(seen.exempt, lo)
+        if lowest < free:
+            o, evidence = merge((o, evidence), parts(*rows, lowest, free))
         out[:, :, here] = o.flip(2)
         if lo > lowest:
             missed = (margin[:, :, here] + tail[cut] - evidence.flip(2)).exp()

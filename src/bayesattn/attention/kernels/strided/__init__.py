@@ -48,8 +48,8 @@ def _strided(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     seen = Visibility(q.shape[2], offset, first, window, exempt)
-    out = q.new_zeros(q.shape)
-    evidence = q.new_zeros(q.shape[:3], dtype=table.dtype)
+    new = q.new_empty if first is None else q.new_zeros  # rows of padding stay 0
+    out, evidence = new(q.shape), new(q.shape[:3], dtype=table.dtype)
     for run in seen.runs(merge=_shared(temper)):
         own, keys = _slices(run, offset)
         k_run, v_run = (_per_query_head(x[keys], q.shape[1]) for x in (k, v))

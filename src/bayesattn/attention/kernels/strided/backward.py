@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from bayesattn.attention.kernels.strided.band import Band, unskew
+from bayesattn.attention.kernels.strided.scratch import scratch
 
 _LOG2_E = math.log2(math.e)
 _TILE_ELEMENTS = 1 << 20
@@ -63,7 +64,7 @@ def differentiate_band(
     # as much at once as keeps a tile in cache: some heads of one sequence, or all of several
     room = max(1, _TILE_ELEMENTS // (rows * (keys + rows)))
     step, count = min(room, heads), max(1, min(room // heads, batch))
-    work = q.new_empty(3, count * step * rows * (keys + rows))
+    work = scratch(3 * count * step * rows * (keys + rows), q).view(3, -1)
     for n in range(0, batch, count):
         for h in range(0, heads, step):
             own = slice(h, min(h + step, heads))

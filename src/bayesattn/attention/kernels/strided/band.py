@@ -72,8 +72,10 @@ class Band:
             skewed.copy_(line)
         else:
             torch.mul(temper[:, :, None], line, out=skewed)
-        skewed[:, :, : max(0, b - self.span - lo)] = INVISIBLE
-        skewed[:, :, b - lo :] = INVISIBLE
+        if b - self.span > lo:
+            skewed[:, :, : b - self.span - lo] = INVISIBLE
+        if b - lo < width:
+            skewed[:, :, b - lo :] = INVISIBLE
         tile = unskew(skewed, hi - lo)
         if lo < self.exempt:
             free = tile[:, :, : self.exempt - lo]

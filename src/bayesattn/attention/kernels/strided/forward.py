@@ -1,4 +1,4 @@
-"""Forward pass of the strided kernel: torch's CPU flash attention, a block of queries at a time."""
+"""Forward pass of the strided kernel: torch's CPU flash attention on blocks of queries and keys."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
@@ -7,21 +7,21 @@
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.strided.band import Band
+from bayesattn.attention.kernels.strided.band import INVISIBLE, Band
+from bayesattn.attention.kernels.strided.scratch import scratch
 
-_TILE_ELEMENTS = 1 << 19  # of a bias that has to be written out: a share of the cache
+# Flash attention is a tenth quicker on 768 queries or more, but all of them would see every key up
+# to the last. So large blocks take the keys before them, and small ones what lies on the diagonal.
+_BLOCKS = (768, 2048)
+_DIAGONAL = 256
+_FAR = 512  # keys before a block that are worth a call of their own
+# A bias that has to be written out is best read again from cache: so many elements at a time, of
+# at least two heads, so that two threads have one each.
+_TILE_ELEMENTS = 1 << 20
+_TILE_KEYS = 2048
 
-
-def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Attention with an additive bias [.., T, S], and the log-sum-exp of its scores."""
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, 0.0, False, attn_mask=bias, scale=scale
-    )
-
-
-def block_rows(end: int) -> int:
-    """Queries per block: small ones waste less past the diagonal, large ones reuse keys better."""
-    return 128 if end <= 1024 else 256 if end <= 8192 else 1024
+Mean = tuple[Tensor, Tensor]
+"""Posterior mean [N, H, T, D] over some keys, and their log-evidence [N, H, T]."""
 
 
 def attend_band(
@@ -50,102 +50,107 @@ def attend_band(
         out: where the posterior mean goes, shaped like q.
         evidence: where the log-evidence goes, [N, H, T] or [G, H/G, T].
     """
-    end, num_queries = k.shape[2], q.shape[2]
-    block = min(block_rows(end), num_queries)
-    plain = temper is None and exempt == 0
-    heads = table.shape[0]
+    heads, end, num_queries = table.shape[0], k.shape[2], q.shape[2]
+    block = _DIAGONAL
+    if temper is None:
+        block = min(max(end // 6, _BLOCKS[0]), _BLOCKS[1])
+    block = min(block, num_queries)
+    if temper is not None:
+        # heads in groups that share their keys stay together
+        group = 1 if q.shape[1] == heads else q.shape[1]
+        step = max(2, _TILE_ELEMENTS // (block * end)) // group * group or group
+        if step < heads:
+            for h in range(0, heads, step):
+                some = slice(h, min(h + step, heads))
+                own = (_heads(x, some, heads) for x in (q, k, v, out, evidence))
+                q_h, k_h, v_h, out_h, evidence_h = own
+                rest = (span, exempt, scale, out_h, evidence_h)
+                attend_band(q_h, k_h, v_h, table[some], temper[some], *rest)
+            return
     lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
-    if num_queries == 1:
-        lo, bias = _row(table, temper, end, span, exempt)
-        o, e = flash(q, k[:, :, lo:], v[:, :, lo:], bias.unflatten(0, lead), scale)
-        out.copy_(o)
-        evidence.copy_(e)
-        return
-    if not plain and heads > 1 and heads * block * min(end, tile_keys(block)) > 2 * _TILE_ELEMENTS:
-        for h in range(heads):
-            own = (_head(x, h, heads) for x in (q, k, v, out, evidence))
-            q_h, k_h, v_h, out_h, evidence_h = own
-            table_h, temper_h = table[h : h + 1], None if temper is None else temper[h : h + 1]
-            rest = (span, exempt, scale, out_h, evidence_h)
-            attend_band(q_h, k_h, v_h, table_h, temper_h, *rest)
-        return
-    band = Band.of(table, end, span, exempt, block)
-    work = table.new_empty(0) if plain else workspace(band, block)
+    parts = Parts(k, v, Band.of(table, end, span, exempt, block), scale, lead)
     for a in range(end - num_queries, end, block):
         b = min(a + block, end)
         rows = slice(a - end + num_queries, b - end + num_queries)
-        lo = band.lowest(a)
-        flipped = q[:, :, rows].flip(2)
-        if plain:
-            bias = band.view(a, b, lo, b).unflatten(0, lead)
-            o, e = flash(flipped, k[:, :, lo:b], v[:, :, lo:b], bias, scale)
-        else:
-            factor = None if temper is None else temper[:, rows].flip(1)
-            o, e = by_tiles(flipped, k, v, band, factor, a, b, (lo, b), scale, work, lead)
+        factor = None if temper is None else temper[:, rows].flip(1)
+        o, e = _attend_block(parts, q[:, :, rows].flip(2), factor, a, b)
         out[:, :, rows], evidence[:, :, rows] = o.flip(2), e.flip(2)
 
 
-def by_tiles(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    band: Band,
-    temper: Tensor | None,
-    a: int,
-    b: int,
-    keys: tuple[int, int],
-    scale: float,
-    work: Tensor,
-    lead: tuple[int, int],
-) -> tuple[Tensor, Tensor]:
-    """Queries b-1 .. a against a range of keys, the bias written out tile by tile and merged."""
-    lowest, highest = keys
-    step = tile_keys(b - a)
-    merged: tuple[Tensor, Tensor] | None = None
-    for hi in range(highest, lowest, -step):
-        lo = max(lowest, hi - step)
-        bias = band.tempered(temper, a, b, lo, hi, work).unflatten(0, lead)
-        part = flash(q, k[:, :, lo:hi], v[:, :, lo:hi], bias, scale)
-        # rows whose window begins above this tile see none of it; flash reports 0 for them
-        part[1][:, :, : max(0, b - hi - band.span + 1)] = float("-inf")
-        merged = part if merged is None else merge(merged, part)
-    assert merged is not None, "a query sees at least itself"
-    return merged
+def _attend_block(parts: "Parts", q: Tensor, temper: Tensor | None, a: int, b: int) -> Mean:
+    """Queries b-1 .. a against everything they see."""
+    lowest = parts.band.lowest(a)
+    if b - a <= _DIAGONAL:
+        return parts(q, temper, a, b, lowest, b)
+    far = a - lowest >= _FAR
+    pieces: list[Mean] = []
+    for t in range(b, a, -_DIAGONAL):
+        s = max(a, t - _DIAGONAL)
+        rows = slice(b - t, b - s)
+        factor = None if temper is None else temper[:, rows]
+        lo = a if far else parts.band.lowest(s)
+        pieces.append(parts(q[:, :, rows], factor, s, t, lo, t))
+    near = torch.cat([o for o, _ in pieces], 2), torch.cat([e for _, e in pieces], 2)
+    return merge(near, parts(q, temper, a, b, lowest, a)) if far else near
 
 
-def merge(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Posterior means and log-evidences over two disjoint sets of keys, as one over both."""
+class Parts:
+    """Attention of a block of reversed queries to a range of keys, under a band."""
+
+    def __init__(
+        self, k: Tensor, v: Tensor, band: Band, scale: float, lead: tuple[int, int]
+    ) -> None:
+        """Keys and values [N, H, S, D]; `lead` is how the heads of the band spread over N, H."""
+        self.k, self.v, self.band, self.scale, self.lead = k, v, band, scale, lead
+
+    def __call__(self, q: Tensor, temper: Tensor | None, a: int, b: int, lo: int, hi: int) -> Mean:
+        """Queries b-1 .. a, factors [H, b-a] of their prior, against keys lo .. hi-1."""
+        exempt = self.band.exempt
+        if temper is None and lo >= exempt:
+            return self._flash(q, self.band.view(a, b, lo, hi), a, b, lo, hi)
+        if temper is None and hi > exempt:
+            rest = self._flash(q, self.band.view(a, b, exempt, hi), a, b, exempt, hi)
+            return merge(rest, self(q, temper, a, b, lo, exempt))
+        heads, rows = self.band.reversed.shape[0], b - a
+        step = max(_TILE_KEYS, _TILE_ELEMENTS // (heads * rows))
+        mean: Mean | None = None
+        for top in range(hi, lo, -step):
+            bottom = max(lo, top - step)
+            work = scratch(heads * rows * (top - bottom + rows - 1), self.band.reversed)
+            bias = self.band.tempered(temper, a, b, bottom, top, work)
+            part = self._flash(q, bias, a, b, bottom, top)
+            mean = part if mean is None else merge(mean, part)
+        assert mean is not None, "no keys"
+        return mean
+
+    def _flash(self, q: Tensor, bias: Tensor, a: int, b: int, lo: int, hi: int) -> Mean:
+        out, evidence = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q,
+            self.k[:, :, lo:hi],
+            self.v[:, :, lo:hi],
+            0.0,
+            False,
+            attn_mask=bias.unflatten(0, self.lead),
+            scale=self.scale,
+        )
+        # flash reports evidence 0 for queries that see none of the keys: those whose window begins
+        # above them, and those that come before them
+        if (blind := b - hi - self.band.span + 1) > 0:
+            evidence[:, :, :blind] = INVISIBLE
+        if lo > a:
+            evidence[:, :, b - lo :] = INVISIBLE
+        return out, evidence
+
+
+def merge(x: Mean, y: Mean) -> Mean:
+    """One mean over two disjoint sets of keys."""
     evidence = torch.logaddexp(x[1], y[1])
-    share = (y[1] - evidence).exp()[..., None].to(x[0].dtype)
-    return torch.lerp(x[0], y[0], share), evidence
+    share = (y[1] - evidence).exp().nan_to_num(0.0)  # -inf - -inf: a query that sees neither
+    return torch.lerp(x[0], y[0], share[..., None].to(x[0].dtype)), evidence
 
 
-def _row(
-    table: Tensor, temper: Tensor | None, end: int, span: int, exempt: int
-) -> tuple[int, Tensor]:
-    """First key that the last query sees, and the log-prior [H, 1, keys] from there on."""
-    lo = max(0, end - span)
-    bias = table[:, : end - lo].flip(1)
-    bias = bias if temper is None else bias.mul_(temper)
-    bias[:, : max(0, exempt - lo)] = 0.0
-    return lo, bias[:, None]
-
-
-def tile_keys(rows: int) -> int:
-    """Keys per tile of a bias that is written out for so many queries of one head."""
-    return max(512, _TILE_ELEMENTS // rows)
-
-
-def workspace(band: Band, rows: int) -> Tensor:
-    """Room for one tile of `by_tiles`, of so many queries or fewer."""
-    # fewer queries may mean more keys
-    widest = max(_TILE_ELEMENTS, rows * 512) + rows * rows
-    return band.reversed.new_empty(band.reversed.shape[0] * min(widest, rows * (band.end + rows)))
-
-
-def _head(x: Tensor, head: int, heads: int) -> Tensor:
-    """One head of [N, H, ...] or of [G, H/G, ...], its dimension kept."""
+def _heads(x: Tensor, some: slice, heads: int) -> Tensor:
+    """Some heads of [N, H, ...] or, if they are whole groups, of [G, H/G, ...]."""
     if x.shape[1] == heads:
-        return x[:, head : head + 1]
-    group, within = divmod(head, x.shape[1])
-    return x[group : group + 1, within : within + 1]
+        return x[:, some]
+    return x[some.start // x.shape[1] : some.stop // x.shape[1]]
