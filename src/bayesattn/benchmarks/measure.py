@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 Call = Callable[[], Any]
 
-_SLOW = 4.0
+_SLOW, _RATIO = 0.1, 4.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def interleave(
         done = len(times[reference])
         for name, call in calls.items():
             # what is far slower needs no more rounds to tell, and would eat the others' time
-            if done >= least and min(times[name]) > _SLOW * min(times[reference]):
+            if done >= least and min(times[name]) > max(_SLOW, _RATIO * min(times[reference])):
                 continue
             begin = time.perf_counter()
             call()

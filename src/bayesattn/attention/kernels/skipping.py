@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from bayesattn.attention.kernels.strided.band import Band
-from bayesattn.attention.kernels.strided.forward import Parts, merge
+from bayesattn.attention.kernels.strided.forward import Parts, merge_
 from bayesattn.attention.visibility import Visibility
 
 _CHUNK = 64  # distances per entry of the tail bound
@@ -108,7 +108,7 @@ def _one_head(
         o, evidence = parts(*rows, lo, b)
         free = min(seen.exempt, lo)
         if lowest < free:
-            o, evidence = merge((o, evidence), parts(*rows, lowest, free))
+            o, evidence = merge_((o, evidence), parts(*rows, lowest, free))
         out[:, :, here] = o.flip(2)
         if lo > lowest:
             missed = (margin[:, :, here] + tail[cut] - evidence.flip(2)).exp()

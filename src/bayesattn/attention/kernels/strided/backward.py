@@ -64,7 +64,7 @@ def differentiate_band(
     # as much at once as keeps a tile in cache: some heads of one sequence, or all of several
     room = max(1, _TILE_ELEMENTS // (rows * (keys + rows)))
     step, count = min(room, heads), max(1, min(room // heads, batch))
-    work = scratch(3 * count * step * rows * (keys + rows), q).view(3, -1)
+    work = scratch("tiles", (3, count * step * rows * (keys + rows)), q)
     for n in range(0, batch, count):
         for h in range(0, heads, step):
             own = slice(h, min(h + step, heads))

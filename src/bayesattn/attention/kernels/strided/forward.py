@@ -73,8 +73,15 @@ def attend_band(
         b = min(a + block, end)
         rows = slice(a - end + num_queries, b - end + num_queries)
         factor = None if temper is None else temper[:, rows].flip(1)
-        o, e = _attend_block(parts, q[:, :, rows].flip(2), factor, a, b)
-        out[:, :, rows], evidence[:, :, rows] = o.flip(2), e.flip(2)
+        flipped = scratch("queries", (*q.shape[:2], b - a, q.shape[3]), q)
+        _flip(q[:, :, rows], flipped)
+        o, e = _attend_block(parts, flipped, factor, a, b)
+        _flip(o, out[:, :, rows])
+        _flip(e, evidence[:, :, rows])
+
+
+def _flip(x: Tensor, into: Tensor) -> None:
+    torch.ops.aten.flip.out(x, [2], out=into)
 
 
 def _attend_block(parts: "Parts", q: Tensor, temper: Tensor | None, a: int, b: int) -> Mean:
@@ -83,15 +90,14 @@ def _attend_block(parts: "Parts", q: Tensor, temper: Tensor | None, a: int, b: i
     if b - a <= _DIAGONAL:
         return parts(q, temper, a, b, lowest, b)
     far = a - lowest >= _FAR
-    pieces: list[Mean] = []
-    for t in range(b, a, -_DIAGONAL):
-        s = max(a, t - _DIAGONAL)
+    mean = scratch("means", q.shape, q), q.new_empty(q.shape[:3], dtype=parts.band.reversed.dtype)
+    for s in range(a, b, _DIAGONAL):
+        t = min(s + _DIAGONAL, b)
         rows = slice(b - t, b - s)
         factor = None if temper is None else temper[:, rows]
         lo = a if far else parts.band.lowest(s)
-        pieces.append(parts(q[:, :, rows], factor, s, t, lo, t))
-    near = torch.cat([o for o, _ in pieces], 2), torch.cat([e for _, e in pieces], 2)
-    return merge(near, parts(q, temper, a, b, lowest, a)) if far else near
+        mean[0][:, :, rows], mean[1][:, :, rows] = parts(q[:, :, rows], factor, s, t, lo, t)
+    return merge_(mean, parts(q, temper, a, b, lowest, a)) if far else mean
 
 
 class Parts:
@@ -110,16 +116,17 @@ class Parts:
             return self._flash(q, self.band.view(a, b, lo, hi), a, b, lo, hi)
         if temper is None and hi > exempt:
             rest = self._flash(q, self.band.view(a, b, exempt, hi), a, b, exempt, hi)
-            return merge(rest, self(q, temper, a, b, lo, exempt))
+            return merge_(rest, self(q, temper, a, b, lo, exempt))
         heads, rows = self.band.reversed.shape[0], b - a
         step = max(_TILE_KEYS, _TILE_ELEMENTS // (heads * rows))
         mean: Mean | None = None
         for top in range(hi, lo, -step):
             bottom = max(lo, top - step)
-            work = scratch(heads * rows * (top - bottom + rows - 1), self.band.reversed)
+            size = heads * rows * (top - bottom + rows - 1)
+            work = scratch("tile", (size,), self.band.reversed)
             bias = self.band.tempered(temper, a, b, bottom, top, work)
             part = self._flash(q, bias, a, b, bottom, top)
-            mean = part if mean is None else merge(mean, part)
+            mean = part if mean is None else merge_(mean, part)
         assert mean is not None, "no keys"
         return mean
 
@@ -142,11 +149,13 @@ class Parts:
         return out, evidence
 
 
-def merge(x: Mean, y: Mean) -> Mean:
-    """One mean over two disjoint sets of keys."""
+def merge_(x: Mean, y: Mean) -> Mean:
+    """Make x the mean over its keys and those of y, two disjoint sets."""
     evidence = torch.logaddexp(x[1], y[1])
     share = (y[1] - evidence).exp().nan_to_num(0.0)  # -inf - -inf: a query that sees neither
-    return torch.lerp(x[0], y[0], share[..., None].to(x[0].dtype)), evidence
+    x[0].lerp_(y[0], share[..., None].to(x[0].dtype))
+    x[1].copy_(evidence)
+    return x
 
 
 def _heads(x: Tensor, some: slice, heads: int) -> Tensor:
