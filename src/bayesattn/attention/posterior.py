@@ -142,29 +142,25 @@ def attend(
     # priors and temperatures are never narrower than float32, whatever the model runs in
     wide = torch.promote_types(q.dtype, torch.float32)
     table = _table(prior, seen.span, wide)
-    q, temper = _tempered(q, ssmax, seen, wide)
+    content, temper = _temperatures(ssmax, seen, wide, q.device)
+    rest = (table, temper, seen, scale)
     if decompose:
         if tolerance is not None:
             raise ValueError("decompose=True is exact; leave tolerance out")
-        return _decompose(q, k, v, table, temper, seen, scale)
-    args = (q, k, v, table, temper)
-    grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in args)
-    kernel = _choose(kernel, q, seen, grad, tolerance is not None)
-    if tolerance is not None:
-        if not 0 < tolerance < 1:
-            raise ValueError(
-                f"tolerance is a share of the posterior, between 0 and 1, not {tolerance}"
-            )
-        table = q.new_zeros(q.shape[1], seen.span, dtype=wide) if table is None else table
-        return Certified(*certified(q, k, v, table, temper, seen, scale, tolerance))
-    if kernel == "dense":
-        return dense(q, k, v, table, temper, seen, scale)
-    if kernel == "flex":
-        return flex(q, k, v, table, temper, seen, scale)
-    if table is None and first is None and window is None and (offset == 0 or num_queries == 1):
-        return _plain(q, k[:, :, : seen.end], v[:, :, : seen.end], scale)
+        return _decompose(_heated(q, content), k, v, *rest)
+    inputs = (q, k, v, table, content)
+    grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+    kernel = _choose(kernel, q, seen, grad, tolerance)
+    if tolerance is None and kernel != "strided":
+        return (flex if kernel == "flex" else dense)(_heated(q, content), k, v, *rest)
+    causal = first is None and window is None and (offset == 0 or num_queries == 1)
+    if tolerance is None and table is None and causal:
+        return _plain(_heated(q, content), k[:, :, : seen.end], v[:, :, : seen.end], scale)
     table = q.new_zeros(q.shape[1], seen.span, dtype=wide) if table is None else table
-    return strided(q, k, v, table, temper, seen, scale)
+    if tolerance is None:
+        return strided(q, k, v, table, content, temper, seen, scale)
+    skipped = certified(_heated(q, content), k, v, table, temper, seen, scale, tolerance)
+    return Certified(*skipped)
 
 
 # the function's own argument is called `decompose`
@@ -178,23 +174,32 @@ def _table(prior: Prior | Tensor | None, span: int, wide: torch.dtype) -> Tensor
     return (prior if isinstance(prior, Tensor) else prior.table(span)).to(wide)
 
 
-def _tempered(
-    q: Tensor, ssmax: SSMax | Tensor | None, seen: Visibility, wide: torch.dtype
-) -> tuple[Tensor, Tensor | None]:
-    """Queries with their temperature folded in, and the temperature of the prior if it has one."""
+def _temperatures(
+    ssmax: SSMax | Tensor | None, seen: Visibility, wide: torch.dtype, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """Factors [B or 1, H, T] of the content and of the prior; None where there are none."""
     if ssmax is None:
-        return q, None
+        return None, None
     scale, scope = (ssmax.scale, ssmax.scope) if isinstance(ssmax, SSMax) else (ssmax, None)
-    temper = temperature(scale.to(wide), seen.count(q.device))
-    return (q * temper[..., None]).to(q.dtype), None if scope == "content" else temper
+    temper = temperature(scale.to(wide), seen.count(device))
+    return temper, None if scope == "content" else temper
 
 
-def _choose(kernel: Kernel, q: Tensor, seen: Visibility, grad: bool, skip: bool) -> Kernel:
+def _heated(q: Tensor, content: Tensor | None) -> Tensor:
+    """Queries with the temperature of the content multiplied in."""
+    return q if content is None else (q * content[..., None]).to(q.dtype)
+
+
+def _choose(
+    kernel: Kernel, q: Tensor, seen: Visibility, grad: bool, tolerance: float | None
+) -> Kernel:
     """The kernel to use; refuses what cannot be done."""
     if kernel not in KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(KERNELS)}")
     device = q.device.type
-    if skip and (device != "cpu" or kernel not in ("auto", "strided") or grad):
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise ValueError(f"tolerance is a share of the posterior, between 0 and 1, not {tolerance}")
+    if tolerance is not None and (device != "cpu" or kernel not in ("auto", "strided") or grad):
         raise ValueError(
             "tolerance= works on CPU with kernel 'auto' or 'strided' and without gradients "
             "(use torch.no_grad()); leave it out for exact attention"

@@ -25,13 +25,19 @@ def strided(
     k: Tensor,
     v: Tensor,
     table: Tensor,
+    content: Tensor | None,
     temper: Tensor | None,
     seen: Visibility,
     scale: float,
 ) -> Tensor:
-    """Same arguments and result as the dense kernel, on CPU tensors."""
+    """Same result as the dense kernel, on CPU tensors.
+
+    The arguments too, but for q, which comes without its temperature `content` [B or 1, H, T]:
+    multiplied block by block, it needs no memory.
+    """
     args = (seen.first, seen.offset, seen.window, seen.exempt, scale)
-    return _strided(q, k[:, :, : seen.end], v[:, :, : seen.end], table, temper, *args)[0]
+    k, v = k[:, :, : seen.end], v[:, :, : seen.end]
+    return _strided(q, k, v, table, content, temper, *args)[0]
 
 
 @torch.library.custom_op("bayesattn::strided", mutates_args=(), device_types="cpu")
@@ -40,6 +46,7 @@ def _strided(
     k: Tensor,
     v: Tensor,
     table: Tensor,
+    content: Tensor | None,
     temper: Tensor | None,
     first: Tensor | None,
     offset: int,
@@ -50,12 +57,12 @@ def _strided(
     seen = Visibility(q.shape[2], offset, first, window, exempt)
     new = q.new_empty if first is None else q.new_zeros  # rows of padding stay 0
     out, evidence = new(q.shape), new(q.shape[:3], dtype=table.dtype)
-    for run in seen.runs(merge=_shared(temper)):
+    for run in seen.runs(merge=_shared(content) and _shared(temper)):
         own, keys = _slices(run, offset)
         k_run, v_run = (_per_query_head(x[keys], q.shape[1]) for x in (k, v))
         q_run, *results = (_grouped(x[own], k_run.shape[:2]) for x in (q, out, evidence))
-        rows = _rows(temper, run)
-        attend_band(q_run, k_run, v_run, table, rows, seen.span, exempt, scale, *results)
+        factors = _rows(content, run), _rows(temper, run)
+        attend_band(q_run, k_run, v_run, table, *factors, seen.span, exempt, scale, *results)
     return out, evidence
 
 
@@ -68,32 +75,36 @@ def _strided_backward(
     out: Tensor,
     evidence: Tensor,
     table: Tensor,
+    content: Tensor | None,
     temper: Tensor | None,
     first: Tensor | None,
     offset: int,
     window: int | None,
     exempt: int,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     seen = Visibility(q.shape[2], offset, first, window, exempt)
     heads, wide = q.shape[1], table.dtype
     dq, dk, dv = (x.new_zeros(x.shape, dtype=wide) for x in (q, k, v))
     dtable = torch.zeros_like(table)
-    dtemper = table.new_zeros(0) if temper is None else torch.zeros_like(temper)
-    for run in seen.runs(merge=_shared(temper)):
+    dcontent, dtemper = (
+        table.new_zeros(0) if x is None else torch.zeros_like(x) for x in (content, temper)
+    )
+    for run in seen.runs(merge=_shared(content) and _shared(temper)):
         own, keys = _slices(run, offset)
         k_run, v_run = repeat_heads(k[keys], heads), repeat_heads(v[keys], heads)
-        saved = (out[own], evidence[own], table, _rows(temper, run))
-        dq_run, dk_run, dv_run, dtable_run, dtemper_run = differentiate_band(
+        saved = (out[own], evidence[own], table, _rows(content, run), _rows(temper, run))
+        dq_run, dk_run, dv_run, dtable_run, dcontent_run, dtemper_run = differentiate_band(
             grad[own], q[own], k_run, v_run, *saved, seen.span, exempt, scale
         )
         dq[own] = dq_run
         dk[keys] += _per_key_head(dk_run, k.shape[1])
         dv[keys] += _per_key_head(dv_run, v.shape[1])
         dtable += dtable_run
-        if dtemper_run is not None:
-            dtemper[run.batch or 0, :, run.start : run.stop] += dtemper_run
-    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dtable, dtemper
+        for total, part in ((dcontent, dcontent_run), (dtemper, dtemper_run)):
+            if part is not None:
+                total[run.batch or 0, :, run.start : run.stop] += part
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dtable, dcontent, dtemper
 
 
 @_strided.register_fake
@@ -110,23 +121,28 @@ def _(
     out: Tensor,
     evidence: Tensor,
     table: Tensor,
+    content: Tensor | None,
     temper: Tensor | None,
     *_: Any,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    dtemper = table.new_empty(0) if temper is None else torch.empty_like(temper)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    dcontent, dtemper = (
+        table.new_empty(0) if x is None else torch.empty_like(x) for x in (content, temper)
+    )
     dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
-    return dq, dk, dv, torch.empty_like(table), dtemper
+    return dq, dk, dv, torch.empty_like(table), dcontent, dtemper
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, table, temper, first, *ctx.rest = inputs
-    ctx.save_for_backward(q, k, v, *output, table, temper, first)
+    q, k, v, table, content, temper, first, *ctx.rest = inputs
+    ctx.save_for_backward(q, k, v, *output, table, content, temper, first)
 
 
 def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors  # gradient checkpointing lets us read it once
-    *grads, dtemper = _strided_backward(grad, *saved, *ctx.rest)
-    return *grads, None if saved[6] is None else dtemper, None, None, None, None, None
+    *grads, dcontent, dtemper = _strided_backward(grad, *saved, *ctx.rest)
+    content, temper = saved[6:8]
+    grads += [None if content is None else dcontent, None if temper is None else dtemper]
+    return *grads, None, None, None, None, None
 
 
 _strided.register_autograd(_differentiate, setup_context=_save)

@@ -40,12 +40,13 @@ def differentiate_band(
     out: Tensor,
     evidence: Tensor,
     table: Tensor,
+    content: Tensor | None,
     temper: Tensor | None,
     span: int,
     exempt: int,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients of q, k, v, table and temper; arguments as in `attend_band`."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of q, k, v, table, content and temper; arguments as in `attend_band`."""
     batch, heads, num_queries, width = q.shape
     end = k.shape[2]
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -59,6 +60,10 @@ def differentiate_band(
     evidence, delta = evidence.reshape(-1, num_queries, 1), delta.reshape(-1, num_queries, 1)
     dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
     dtable = table.new_zeros(heads, table.shape[1], dtype=wide)
+    factor = torch.full((1, 1, 1), scale, dtype=wide)
+    if content is not None:
+        factor = (content * scale).repeat(batch, 1)[..., None]
+    factor = factor.expand(batch * heads, num_queries, 1)
     dtemper = None if temper is None else table.new_zeros(heads, num_queries, dtype=wide)
 
     # as much at once as keeps a tile in cache: some heads of one sequence, or all of several
@@ -73,7 +78,7 @@ def differentiate_band(
             tiles = _Tiles(
                 Band(band.reversed[own], band.masked[own], end, band.span, exempt),
                 None if temper is None else temper[own].flip(1),
-                torch.cat([q[part] * (scale * _LOG2_E), evidence[part] * -_LOG2_E], -1).flip(1),
+                torch.cat([q[part] * factor[part], -evidence[part]], -1).mul_(_LOG2_E).flip(1),
                 torch.cat([grad[part], -delta[part]], -1).flip(1),
                 _with_ones(k[part]),
                 _with_ones(v[part]),
@@ -84,10 +89,13 @@ def differentiate_band(
             dtable[own, : band.span] += tiles.dline[:, end - band.span : end].flip(1)
             if dtemper is not None and tiles.dtemper is not None:
                 dtemper[own] += tiles.dtemper.flip(1)
-    dq *= scale
+    dcontent = None
+    if content is not None:
+        dcontent = ((dq * q).sum(-1) * scale).view(batch, heads, -1).sum(0)
+    dq *= factor
     dk *= 1 / _LOG2_E  # the query it was multiplied with carried the factor
     shape = (batch, heads, -1, width)
-    return dq.view(shape), dk.view(shape), dv.view(shape), dtable, dtemper
+    return dq.view(shape), dk.view(shape), dv.view(shape), dtable, dcontent, dtemper
 
 
 def _with_ones(x: Tensor) -> Tensor:

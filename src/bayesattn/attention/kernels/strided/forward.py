@@ -29,6 +29,7 @@ def attend_band(
     k: Tensor,
     v: Tensor,
     table: Tensor,
+    content: Tensor | None,
     temper: Tensor | None,
     span: int,
     exempt: int,
@@ -43,6 +44,7 @@ def attend_band(
         k: [N, H, S, D] or [G, H/G, S, D].
         v: like k.
         table: [H, >= min(span, S)] log-prior by distance.
+        content: [H, T] factor of the content in each row.
         temper: [H, T] factor of the prior in each row.
         span: number of most recent keys each query sees.
         exempt: leading keys whose log-prior is 0.
@@ -65,7 +67,8 @@ def attend_band(
                 own = (_heads(x, some, heads) for x in (q, k, v, out, evidence))
                 q_h, k_h, v_h, out_h, evidence_h = own
                 rest = (span, exempt, scale, out_h, evidence_h)
-                attend_band(q_h, k_h, v_h, table[some], temper[some], *rest)
+                factors = (None if content is None else content[some], temper[some])
+                attend_band(q_h, k_h, v_h, table[some], *factors, *rest)
             return
     lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
     parts = Parts(k, v, Band.of(table, end, span, exempt, block), scale, lead)
@@ -75,6 +78,8 @@ def attend_band(
         factor = None if temper is None else temper[:, rows].flip(1)
         flipped = scratch("queries", (*q.shape[:2], b - a, q.shape[3]), q)
         _flip(q[:, :, rows], flipped)
+        if content is not None:
+            flipped.mul_(content[:, rows].flip(1).unflatten(0, lead)[..., None])
         o, e = _attend_block(parts, flipped, factor, a, b)
         _flip(o, out[:, :, rows])
         _flip(e, evidence[:, :, rows])
