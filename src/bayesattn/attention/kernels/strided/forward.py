@@ -24,6 +24,13 @@ Mean = tuple[Tensor, Tensor]
 """Posterior mean [N, H, T, D] over some keys, and their log-evidence [N, H, T]."""
 
 
+def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Mean:
+    """Attention with an additive bias, and the log-sum-exp of its scores."""
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, 0.0, False, attn_mask=bias, scale=scale
+    )
+
+
 def attend_band(
     q: Tensor,
     k: Tensor,
@@ -53,6 +60,14 @@ def attend_band(
         evidence: where the log-evidence goes, [N, H, T] or [G, H/G, T].
     """
     heads, end, num_queries = table.shape[0], k.shape[2], q.shape[2]
+    lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
+    if num_queries == 1:
+        lo, bias = _row(table, temper, end, span, exempt)
+        q = q if content is None else (q * content.unflatten(0, lead)[..., None]).to(q.dtype)
+        o, e = flash(q, k[:, :, lo:], v[:, :, lo:], bias.unflatten(0, lead), scale)
+        out.copy_(o)
+        evidence.copy_(e)
+        return
     block = _DIAGONAL
     if temper is None:
         block = min(max(end // 6, _BLOCKS[0]), _BLOCKS[1])
@@ -70,7 +85,6 @@ def attend_band(
                 factors = (None if content is None else content[some], temper[some])
                 attend_band(q_h, k_h, v_h, table[some], *factors, *rest)
             return
-    lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
     parts = Parts(k, v, Band.of(table, end, span, exempt, block), scale, lead)
     for a in range(end - num_queries, end, block):
         b = min(a + block, end)
@@ -83,6 +97,18 @@ def attend_band(
         o, e = _attend_block(parts, flipped, factor, a, b)
         _flip(o, out[:, :, rows])
         _flip(e, evidence[:, :, rows])
+
+
+def _row(
+    table: Tensor, temper: Tensor | None, end: int, span: int, exempt: int
+) -> tuple[int, Tensor]:
+    """First key that the last query sees, and the log-prior [H, 1, keys] from there on."""
+    lo = max(0, end - span)
+    bias = table[:, : end - lo].flip(1)
+    if temper is not None:
+        bias.mul_(temper)
+    bias[:, : max(0, exempt - lo)] = 0.0
+    return lo, bias[:, None]
 
 
 def _flip(x: Tensor, into: Tensor) -> None:
@@ -136,15 +162,8 @@ class Parts:
         return mean
 
     def _flash(self, q: Tensor, bias: Tensor, a: int, b: int, lo: int, hi: int) -> Mean:
-        out, evidence = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            q,
-            self.k[:, :, lo:hi],
-            self.v[:, :, lo:hi],
-            0.0,
-            False,
-            attn_mask=bias.unflatten(0, self.lead),
-            scale=self.scale,
-        )
+        k, v = self.k[:, :, lo:hi], self.v[:, :, lo:hi]
+        out, evidence = flash(q, k, v, bias.unflatten(0, self.lead), self.scale)
         # flash reports evidence 0 for queries that see none of the keys: those whose window begins
         # above them, and those that come before them
         if (blind := b - hi - self.band.span + 1) > 0:
