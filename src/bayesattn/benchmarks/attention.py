@@ -33,7 +33,7 @@ class Row:
     """Quartiles of the ratio round by round."""
     rounds: int
     extra_bytes: int
-    """Peak memory of the call beyond its inputs and results."""
+    """Peak memory of the call beyond its inputs and results (and kept scratch, some 10 MiB)."""
     max_error: float
     """From the float64 definition at some query rows: of outputs, or relative of gradients."""
 
