@@ -62,11 +62,16 @@ class Band:
     ) -> Tensor:
         """`view` with row p multiplied by temper[:, p] and exempt keys at 0, written into `out`.
 
-        Built in skewed layout, rows of p + j, where it is an outer product and invisible pairs are
-        whole columns; they are masked after the multiplication, since -inf · 0 is NaN at n = 1.
+        Where something is invisible or exempt it is built in skewed layout, rows of p + j, in which
+        it is an outer product and invisible pairs are whole columns; they are masked after the
+        multiplication, since -inf · 0 is NaN at n = 1.
         """
+        heads, rows = self.reversed.shape[0], b - a
+        if temper is not None and hi <= a + 1 and lo >= max(self.exempt, b - self.span):
+            tile = out[: heads * rows * (hi - lo)].view(heads, rows, hi - lo)
+            return torch.mul(self.view(a, b, lo, hi), temper[:, :, None], out=tile)
         line = self.reversed[:, None, self.columns(a, b, lo, hi)]
-        heads, rows, width = self.reversed.shape[0], b - a, line.shape[2]
+        width = line.shape[2]
         skewed = out[: heads * rows * width].view(heads, rows, width)
         if temper is None:
             skewed.copy_(line)

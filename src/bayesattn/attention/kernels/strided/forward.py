@@ -18,7 +18,8 @@ _FAR = 512  # keys before a block that are worth a call of their own
 # A bias that has to be written out is best read again from cache: so many elements at a time, of
 # at least two heads, so that two threads have one each.
 _TILE_ELEMENTS = 1 << 20
-_TILE_KEYS = 2048
+_TILE_KEYS = {"near": 2048, "far": 1024}
+_LONG = 2048  # from so many keys on, large blocks pay for a bias that is written out, too
 
 Mean = tuple[Tensor, Tensor]
 """Posterior mean [N, H, T, D] over some keys, and their log-evidence [N, H, T]."""
@@ -68,9 +69,9 @@ def attend_band(
         out.copy_(o)
         evidence.copy_(e)
         return
-    block = _DIAGONAL
-    if temper is None:
-        block = min(max(end // 6, _BLOCKS[0]), _BLOCKS[1])
+    block = min(max(end // 6, _BLOCKS[0]), _BLOCKS[1])
+    if temper is not None:
+        block = _BLOCKS[0] if end >= _LONG else _DIAGONAL
     block = min(block, num_queries)
     if temper is not None:
         # heads in groups that share their keys stay together
@@ -149,7 +150,8 @@ class Parts:
             rest = self._flash(q, self.band.view(a, b, exempt, hi), a, b, exempt, hi)
             return merge_(rest, self(q, temper, a, b, lo, exempt))
         heads, rows = self.band.reversed.shape[0], b - a
-        step = max(_TILE_KEYS, _TILE_ELEMENTS // (heads * rows))
+        keys = _TILE_KEYS["near" if rows <= _DIAGONAL else "far"]
+        step = max(keys, _TILE_ELEMENTS // (heads * rows))
         mean: Mean | None = None
         for top in range(hi, lo, -step):
             bottom = max(lo, top - step)
