@@ -150,6 +150,24 @@ def test_more_effect_never_makes_a_claim_weaker(values, shift, minimum):
         assert gap * np.sign(shift) >= 0
 
 
+@pytest.mark.parametrize(
+    ("limit", "outcome", "words"),
+    [
+        (0.2, Outcome.SUPPORTED, "lies below the limit 0.2"),
+        (0.05, Outcome.REFUTED, "lies above the limit 0.05"),
+        (0.11, Outcome.INCONCLUSIVE, "holds the limit 0.11"),
+    ],
+)
+def test_an_error_is_judged_by_the_interval_of_its_mean(limit, outcome, words):
+    values = [0.10, 0.11, 0.12]
+    judgement = stats.judge_below(values, limit=limit)
+    assert judgement.outcome is outcome
+    assert words in judgement.reason
+    assert judgement.value == pytest.approx(0.11)
+    assert judgement.interval == pytest.approx(stats.mean_interval(values))
+    assert stats.judge_below([0.0], limit=limit).outcome is Outcome.INCONCLUSIVE
+
+
 def test_an_identity_holds_only_for_every_seed():
     controls = [0.5, 0.7]
     assert judged([1e-8, 1e-7], controls) is Outcome.SUPPORTED

@@ -157,6 +157,22 @@ def judge_effect(
     )
 
 
+def judge_below(values: Values, *, limit: float, level: float = LEVEL) -> Judgement:
+    """The same rule for an error, one value per seed, that a claim says lies below `limit`."""
+    judged = judge_effect(-_sample(values), null=-limit, level=level)
+    mean, interval = -judged.value, judged.interval
+    if interval is None:
+        return judged._replace(value=mean)
+    interval = Interval(-interval.high, -interval.low)
+    where = {
+        Outcome.SUPPORTED: "lies below",
+        Outcome.REFUTED: "lies above",
+        Outcome.INCONCLUSIVE: "holds",
+    }[judged.outcome]
+    shown = f"The {level:.0%} interval [{interval.low:.3g}, {interval.high:.3g}]"
+    return Judgement(judged.outcome, mean, interval, f"{shown} {where} the limit {limit:.3g}.")
+
+
 def judge_identity(errors: Values, controls: Values, *, tolerance: float) -> Judgement:
     """Supported when max(errors) <= tolerance and min(controls) > `POWER` * tolerance.
 
