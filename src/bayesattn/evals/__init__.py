@@ -1,0 +1,1 @@
+"""What a trained model is worth: its predictions against exact posteriors."""
