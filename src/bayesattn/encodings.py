@@ -2,6 +2,7 @@
 
     rope         (R_i q)·(R_j k) = q·(R_{j-i} k), R_i turns the pairs of a head by i·theta^(-2m/D)
     sinusoidal   x_i + [sin(i w_0), cos(i w_0), sin(i w_1), ...], w_m = 10000^(-2m/hidden_size)
+    learned      x_i + table_i, one trained row per position
     none         nothing; a prior carries the order
 
 RoPE: Su et al. 2021, arXiv 2104.09864. Its length scalings (linear, dynamic NTK, YaRN) are
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from bayesattn.priors.base import readable
 
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
 
@@ -66,6 +69,37 @@ class Sinusoidal(Encoding):
         return embeddings + wave.to(embeddings.dtype)
 
 
+class Learned(Encoding):
+    """Absolute positions of GPT-2: a trained table, added to the embeddings, and nothing beyond.
+
+    Rows past the longest training sequence never get a gradient: they stay as they were drawn.
+    """
+
+    name: ClassVar[str] = "learned"
+    std: ClassVar[float] = 0.02
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        """Read `config.max_position_embeddings` and `hidden_size`."""
+        super().__init__(config)
+        shape = (config.max_position_embeddings, config.hidden_size)
+        self.table = nn.Parameter(torch.empty(shape))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table from N(0, std²)."""
+        nn.init.normal_(self.table, std=self.std)
+
+    def embed(self, embeddings: Tensor, positions: Tensor) -> Tensor:
+        """Add the row of every position."""
+        rows = self.table.shape[0]
+        if positions.shape[-1] > rows or (readable(positions) and bool((positions >= rows).any())):
+            raise ValueError(
+                f"encoding 'learned' has a row for positions 0 to {rows - 1} only; "
+                "build the model with a larger max_position_embeddings"
+            )
+        return embeddings + self.table[positions].to(embeddings.dtype)
+
+
 class Rope(Encoding):
     """Rotary encoding with transformers' `rope_parameters` (rope_type, rope_theta, factor, ...).
 
@@ -110,7 +144,9 @@ class Rope(Encoding):
         )
 
 
-ENCODINGS: dict[str, type[Encoding]] = {kind.name: kind for kind in (Encoding, Rope, Sinusoidal)}
+ENCODINGS: dict[str, type[Encoding]] = {
+    kind.name: kind for kind in (Encoding, Rope, Sinusoidal, Learned)
+}
 
 
 def _working_dtype(dtype: torch.dtype) -> torch.dtype:

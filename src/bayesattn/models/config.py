@@ -24,6 +24,7 @@ _POSITIVE = (
     "head_dim",
     "max_position_embeddings",
     "sliding_window",
+    "attention_layers",
 )
 
 
@@ -44,12 +45,15 @@ class BayesConfig(PreTrainedConfig):
         ssmax: scale the logits with the log of the number of visible keys.
         ssmax_scope: "content+prior" (published) or "content".
         ssmax_learned: False keeps every temperature at 1.
-        encoding: "none", "rope" or "sinusoidal".
+        encoding: "none", "rope", "sinusoidal" or "learned" (a table of `max_position_embeddings`
+            rows, and no position beyond it).
         rope_parameters: transformers' dictionary (rope_type, rope_theta, factor, ...), only with
             encoding "rope"; theta is 500,000 if not given.
         sliding_window: number of most recent keys a query sees, its own included. May be changed
             after training (local RoPE).
         exempt: this many first keys of a sequence have log-prior 0 at any distance.
+        attention_layers: only the first so many layers attend, the later ones are feed-forward;
+            all of them if None.
         kernel: how attention is computed, a name from `bayesattn.attention.KERNELS`.
     """
 
@@ -76,6 +80,7 @@ class BayesConfig(PreTrainedConfig):
     rope_parameters: RopeParameters | dict | None = None
     sliding_window: int | None = None
     exempt: int = 0
+    attention_layers: int | None = None
     kernel: str = "auto"
     tie_word_embeddings: bool = False
     use_cache: bool = True
@@ -131,6 +136,11 @@ class BayesConfig(PreTrainedConfig):
             raise ValueError(f"rms_norm_eps must be a positive number, not {self.rms_norm_eps}")
         if self.exempt < 0:
             raise ValueError(f"exempt must be 0 or more keys, not {self.exempt}")
+        if self.attention_layers is not None and self.attention_layers > self.num_hidden_layers:
+            raise ValueError(
+                f"attention_layers {self.attention_layers} is more than num_hidden_layers "
+                f"{self.num_hidden_layers}; leave it out if every layer attends"
+            )
         _one_of("prior", self.prior, PRIORS)
         _one_of("ssmax_scope", self.ssmax_scope, SCOPES)
         _one_of("encoding", self.encoding, ENCODINGS)

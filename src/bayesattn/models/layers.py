@@ -147,14 +147,16 @@ class BayesAttention(nn.Module):
 
 
 class BayesDecoderLayer(GradientCheckpointingLayer):
-    """Pre-norm residual layer: attention, then feed-forward."""
+    """Pre-norm residual layer: attention (in the first `attention_layers`), then feed-forward."""
 
     def __init__(self, config: BayesConfig, layer_idx: int) -> None:
         """See the module."""
         super().__init__()
-        self.self_attn = BayesAttention(config, layer_idx)
+        self.attends = config.attention_layers is None or layer_idx < config.attention_layers
+        if self.attends:
+            self.self_attn = BayesAttention(config, layer_idx)
+            self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp = BayesMLP(config)
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(
@@ -171,13 +173,14 @@ class BayesDecoderLayer(GradientCheckpointingLayer):
 
         `x` and `shared_table` carry gradients: re-entrant checkpointing wants them positional.
         """
-        attended, _ = self.self_attn(
-            self.input_layernorm(x),
-            shared_table,
-            layout,
-            rotation,
-            past_key_values,
-            output_attentions,
-        )
-        x = x + attended
+        if self.attends:
+            attended, _ = self.self_attn(
+                self.input_layernorm(x),
+                shared_table,
+                layout,
+                rotation,
+                past_key_values,
+                output_attentions,
+            )
+            x = x + attended
         return x + self.mlp(self.post_attention_layernorm(x))

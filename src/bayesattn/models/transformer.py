@@ -11,7 +11,7 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from bayesattn.attention import SSMax
-from bayesattn.encodings import ENCODINGS
+from bayesattn.encodings import ENCODINGS, Learned
 from bayesattn.models.config import BayesConfig
 from bayesattn.models.layers import (
     KERNEL_OF,
@@ -61,6 +61,8 @@ class BayesPreTrainedModel(PreTrainedModel):
                 init.copy_(getattr(module, name), value)
         elif isinstance(module, SSMax):
             init.constant_(module.scale, module.init)
+        elif isinstance(module, Learned):
+            init.normal_(module.table, std=module.std)
         elif isinstance(module, nn.Linear | nn.Embedding | nn.RMSNorm):
             module.reset_parameters()
 

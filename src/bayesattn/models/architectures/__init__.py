@@ -1,0 +1,50 @@
+"""Architectures: transformer, recurrent and feed-forward models of a tunnel, by name.
+
+>>> make_architecture("transformer", layers=3, prior="ggd").width
+64
+"""
+
+import difflib
+from typing import Any
+
+from bayesattn.models.architectures.base import Architecture, Body, TunnelShape, field_names
+from bayesattn.models.architectures.predictor import Predictor, build
+from bayesattn.models.architectures.transformer import Transformer
+
+__all__ = [
+    "ARCHITECTURES",
+    "Architecture",
+    "Body",
+    "Predictor",
+    "Transformer",
+    "TunnelShape",
+    "build",
+    "make_architecture",
+]
+
+ARCHITECTURES: dict[str, type[Architecture]] = {kind.name: kind for kind in (Transformer,)}
+
+# Fields of the transformer that are not about attention: other architectures may lack them too.
+_GENERAL = ("layers", "width", "inner", "max_positions")
+
+
+def make_architecture(name: str, **fields: Any) -> Architecture:
+    """The architecture called `name`, one of `ARCHITECTURES`, with these fields."""
+    if name not in ARCHITECTURES:
+        near = difflib.get_close_matches(name, ARCHITECTURES, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(
+            f"unknown architecture {name!r}{hint}; choose one of {', '.join(ARCHITECTURES)}"
+        )
+    kind = ARCHITECTURES[name]
+    allowed = field_names(kind)
+    for field in fields:
+        if field in allowed:
+            continue
+        listed = ", ".join(allowed)
+        if field in field_names(Transformer) and field not in _GENERAL:
+            raise ValueError(
+                f"{name} has no attention, so it takes no {field}; its fields are {listed}"
+            )
+        raise ValueError(f"{name} has no field {field!r}; its fields are {listed}")
+    return kind(**fields)
