@@ -1,0 +1,38 @@
+"""Tunnels: tasks with the exact posterior at every scored position."""
+
+import dataclasses
+import difflib
+from typing import Any
+
+from bayesattn.tunnels.base import Batch, LeakError, Tunnel
+from bayesattn.tunnels.bijection import Bijection
+
+__all__ = [
+    "TUNNELS",
+    "Batch",
+    "Bijection",
+    "LeakError",
+    "Tunnel",
+    "make_tunnel",
+]
+
+TUNNELS: dict[str, type[Tunnel]] = {tunnel.name: tunnel for tunnel in (Bijection,)}
+
+
+def make_tunnel(name: str, **fields: Any) -> Tunnel:
+    """The tunnel called `name`, one of `TUNNELS`, with its own fields.
+
+    >>> make_tunnel("bijection", alphabet=8)
+    Bijection(alphabet=8, length=7, replacement=False)
+    """
+    if name not in TUNNELS:
+        near = difflib.get_close_matches(name, TUNNELS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"unknown tunnel {name!r}{hint}; choose one of {', '.join(TUNNELS)}")
+    allowed = [field.name for field in dataclasses.fields(TUNNELS[name])]
+    for field in fields:
+        if field not in allowed:
+            raise ValueError(
+                f"the {name} tunnel has no field {field!r}; its fields are: {', '.join(allowed)}"
+            )
+    return TUNNELS[name](**fields)

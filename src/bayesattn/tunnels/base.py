@@ -1,0 +1,163 @@
+"""What every tunnel is: a sampler, the exact posterior at every scored position, and a leak check.
+
+A tunnel draws a fresh instance of its task for every sequence, so that nothing can be memorised,
+and knows P(outcome | inputs up to here) exactly at each scored position. Training reads
+`posterior` (soft targets) or `labels` (sampled truth); fidelity compares a model with `posterior`.
+
+A tunnel lives in one file: a frozen dataclass with plain JSON fields, registered by one entry in
+`bayesattn.tunnels.TUNNELS`. Shapes: B sequences, T positions, S scored positions, C outcomes.
+"""
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+TOLERANCE = 1e-12
+"""Two computations of the same posterior may differ by this much rounding."""
+CHECKED = 32
+"""A leak check replaces the future of at most this many scored positions, evenly spread."""
+
+
+class LeakError(ValueError):
+    """A batch shows more, or less, than its posterior was computed from."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences with the exact posterior at every scored position."""
+
+    inputs: Tensor
+    """[B, T] int64 tokens, or [B, T, F] float32 features."""
+    scored: Tensor
+    """[S] int64, increasing: the positions whose prediction counts, the same in all sequences."""
+    posterior: Tensor
+    """[B, S, C] float64: P(outcome | inputs[:, : scored + 1])."""
+    labels: Tensor
+    """[B, S] int64: the sampled truth, distributed as the posterior says."""
+    metadata: dict[str, Tensor]
+    """What the sampler knows beyond the inputs; first dimension B."""
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on another device."""
+        return Batch(
+            self.inputs.to(device),
+            self.scored.to(device),
+            self.posterior.to(device),
+            self.labels.to(device),
+            {name: values.to(device) for name, values in self.metadata.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Tunnel(ABC):
+    """Base of all tunnels."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def outcomes(self) -> int:
+        """C: size of the predicted alphabet."""
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Number of input tokens; None where inputs are features."""
+        return None
+
+    @property
+    def features(self) -> int | None:
+        """Width of the input features; None where inputs are tokens."""
+        return None
+
+    @property
+    def prefix(self) -> int:
+        """Positions before the first step: the header."""
+        return 0
+
+    @property
+    @abstractmethod
+    def positions(self) -> int:
+        """T: length of the input."""
+
+    @property
+    @abstractmethod
+    def horizon(self) -> int:
+        """S: number of scored steps."""
+
+    @property
+    @abstractmethod
+    def scored(self) -> Tensor:
+        """[S] int64 scored positions, increasing."""
+
+    @property
+    @abstractmethod
+    def hypothesis_bits(self) -> float:
+        """log2 of the number of equally described instances; infinite if they are a continuum."""
+
+    @abstractmethod
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """Fresh sequences: the same ones for the same state of the generator."""
+
+    @abstractmethod
+    def exact(self, inputs: Tensor) -> Tensor:
+        """[B, S, C] float64 posterior, from the inputs alone."""
+
+    @abstractmethod
+    def stretched(self, factor: float) -> Self:
+        """The same task over `factor` times the horizon."""
+
+    def label_tokens(self, labels: Tensor) -> Tensor | None:
+        """The input tokens that would spell `labels`; None if no input can spell them."""
+        return None
+
+    def check_leaks(self, batch: Batch, generator: torch.Generator) -> None:
+        """Raise `LeakError` unless inputs, posterior and labels of `batch` belong together.
+
+        - the posterior is the one that follows from the inputs alone,
+        - and does not change when everything after its position comes from other sequences;
+        - no label is impossible under its posterior, and none stands at its own position.
+        """
+        posterior = self.exact(batch.inputs)
+        if _differ(posterior, batch.posterior):
+            raise LeakError("the posterior of this batch does not follow from its inputs alone")
+        others = self.sample(len(batch.inputs), generator).inputs
+        steps = torch.linspace(0, self.horizon - 1, min(self.horizon, CHECKED)).round().int()
+        for step in steps.tolist():
+            after = int(batch.scored[step]) + 1
+            mixed = torch.cat([batch.inputs[:, :after], others[:, after:]], dim=1)
+            if _differ(self.exact(mixed)[:, step], posterior[:, step]):
+                raise LeakError(f"the posterior at step {step} depends on inputs after it")
+        if bool((posterior.gather(-1, batch.labels[..., None]) <= 0).any()):
+            raise LeakError("a label is impossible under its own posterior")
+        tokens = self.label_tokens(batch.labels)
+        if tokens is not None and bool((batch.inputs[:, batch.scored] == tokens).any()):
+            raise LeakError("an input at a scored position is the label of that position")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and fields, plain JSON values: `make_tunnel(**tunnel.to_dict()) == tunnel`."""
+        return {"name": self.name, **dataclasses.asdict(self)}
+
+    def _check_inputs(self, inputs: Tensor) -> None:
+        width = () if self.features is None else (self.features,)
+        if tuple(inputs.shape[1:]) != (self.positions, *width):
+            expected = ", ".join(str(size) for size in ("batch", self.positions, *width))
+            raise ValueError(
+                f"inputs of this {self.name} tunnel have the shape [{expected}], "
+                f"not {list(inputs.shape)}"
+            )
+
+
+def stretched_length(length: int, factor: float) -> int:
+    """`length` times `factor`, rounded, at least 1."""
+    if not 0 < factor < math.inf:
+        raise ValueError(f"factor must be positive and finite, not {factor}")
+    return max(1, round(length * factor))
+
+
+def _differ(first: Tensor, second: Tensor) -> bool:
+    return first.shape != second.shape or not bool(((first - second).abs() <= TOLERANCE).all())

@@ -1,0 +1,151 @@
+"""Hypothesis elimination: learn a fresh permutation from key-value pairs.
+
+    P(value | pairs so far, key) = 1 / (V - d) on values not yet seen   if the key is new,
+                                   1 on its known value                 if it is not,
+
+where d is the number of distinct keys so far. Keys and values have separate tokens (keys 0..V-1,
+values V..2V-1) and predictions are read at the keys, before the answer is shown:
+
+    position   0   1     2   3     4  …  2L-2
+    input      k₁  v₁+V  k₂  v₂+V  k₃ …  k_L
+
+Loss at the value positions would only teach copying.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from bayesattn.priors.base import at_least
+from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
+
+
+@dataclass(frozen=True)
+class Bijection(Tunnel):
+    """A uniformly random permutation of `alphabet` symbols, shown pair by pair."""
+
+    name: ClassVar[str] = "bijection"
+
+    alphabet: int = 20
+    """Number of keys, and of values."""
+    length: int | None = None
+    """Number of pairs; by default one less than the alphabet."""
+    replacement: bool = False
+    """Draw keys independently, so that known keys come back, instead of each at most once."""
+
+    def __post_init__(self) -> None:
+        at_least("alphabet", self.alphabet, 2)
+        if self.length is None:
+            object.__setattr__(self, "length", self.alphabet - 1)
+        if at_least("length", self.length, 1) > self.alphabet and not self.replacement:
+            raise ValueError(
+                f"length {self.length} needs more keys than the alphabet of {self.alphabet} has: "
+                f"choose a length of at most {self.alphabet}, or replacement=True"
+            )
+
+    @property
+    def outcomes(self) -> int:
+        """Values."""
+        return self.alphabet
+
+    @property
+    def vocabulary(self) -> int:
+        """Keys and values."""
+        return 2 * self.alphabet
+
+    @property
+    def positions(self) -> int:
+        """Pairs interleaved, without the last answer."""
+        return 2 * self.horizon - 1
+
+    @property
+    def horizon(self) -> int:
+        """Pairs."""
+        assert self.length is not None
+        return self.length
+
+    @property
+    def scored(self) -> Tensor:
+        """Positions of the keys."""
+        return torch.arange(0, self.positions, 2)
+
+    @property
+    def hypothesis_bits(self) -> float:
+        """log2 of V! permutations."""
+        return math.lgamma(self.alphabet + 1) / math.log(2)
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """Permutations and the keys that are asked, both from one sort of random numbers."""
+        size, length = self.alphabet, self.horizon
+        rows = batch_size if self.replacement else 2 * batch_size
+        device = generator.device
+        # Float64, so that ties (which would favour the lower symbol) practically never occur.
+        noise = torch.rand(rows, size, dtype=torch.float64, generator=generator, device=device)
+        shuffled = noise.argsort(dim=1)
+        permutation = shuffled[:batch_size]
+        if self.replacement:
+            keys = torch.randint(size, (batch_size, length), generator=generator, device=device)
+        else:
+            keys = shuffled[batch_size:, :length]
+        values = permutation.gather(1, keys)
+        inputs = torch.stack([keys, values + size], dim=2).flatten(1)[:, :-1].contiguous()
+        posterior, seen = self._posterior(keys, values)
+        metadata = {"permutation": permutation, "keys": keys, "seen": seen}
+        return Batch(inputs, self.scored.to(device), posterior, values, metadata)
+
+    def exact(self, inputs: Tensor) -> Tensor:
+        """[B, S, V] posterior, from the keys and values shown."""
+        self._check_inputs(inputs)
+        values = torch.nn.functional.pad(inputs[:, 1::2] - self.alphabet, (0, 1))
+        return self._posterior(inputs[:, ::2], values)[0]
+
+    def stretched(self, factor: float) -> Self:
+        """Longer: only with replacement, or while there are keys left."""
+        return replace(self, length=stretched_length(self.horizon, factor))
+
+    def label_tokens(self, labels: Tensor) -> Tensor:
+        """Values have their own tokens."""
+        return labels + self.alphabet
+
+    def expected_entropies(self) -> Tensor:
+        """[S] float64 expected entropy of the posterior in bits, at each step.
+
+        With D_t distinct keys among the first t: E[(V - D_t) / V · log2(V - D_t)] with
+        replacement; without, D_t = t and every key is new: log2(V - t).
+        """
+        size = self.alphabet
+        if not self.replacement:
+            return torch.arange(size, size - self.horizon, -1, dtype=torch.float64).log2()
+        distinct = torch.arange(size + 1, dtype=torch.float64)
+        new = (size - distinct) / size
+        bits = new * (size - distinct).clamp(min=1).log2()
+        chance = (distinct == 0).double()
+        expected: list[Tensor] = []
+        for _ in range(self.horizon):
+            expected.append((chance * bits).sum())
+            chance = chance * (1 - new) + torch.nn.functional.pad((chance * new)[:-1], (1, 0))
+        return torch.stack(expected)
+
+    def _posterior(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior [B, S, V] and whether the key was seen before [B, S]; the last value is unused.
+
+        A value is excluded at step t if the step at which it first came is before t.
+        """
+        length = self.horizon
+        steps = torch.arange(length, device=keys.device)
+        never = keys.new_full((len(keys), self.alphabet), length)
+        when = steps.expand_as(keys)
+        first_value = never.scatter_reduce(1, values[:, :-1], when[:, :-1], "amin")
+        unseen = first_value[:, None, :] >= steps[:, None]
+        posterior = unseen / unseen.sum(-1, keepdim=True, dtype=torch.float64).clamp(min=1)
+        first_key = never.scatter_reduce(1, keys, when, "amin").gather(1, keys)
+        seen = first_key < steps
+        if self.replacement:
+            known = values.gather(1, first_key)[..., None] == torch.arange(
+                self.alphabet, device=keys.device
+            )
+            posterior = torch.where(seen[..., None], known.double(), posterior)
+        return posterior, seen
