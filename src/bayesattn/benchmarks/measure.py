@@ -27,6 +27,8 @@ class Ratio:
     high: float
     """Upper quartile of the ratios round by round."""
     rounds: int
+    seconds: float
+    """Best time of one call."""
 
 
 def interleave(
@@ -57,7 +59,7 @@ def interleave(
     for name, own in times.items():
         rounds = [a / b for a, b in zip(own, times[reference], strict=False)]
         low, _, high = quantiles(rounds, n=4)
-        ratios[name] = Ratio(min(own) / best, low, high, len(rounds))
+        ratios[name] = Ratio(min(own) / best, low, high, len(rounds), min(own))
     return ratios
 
 
