@@ -1,52 +1,159 @@
-"""How far a model's predictions are from the exact posterior, in bits."""
+"""How far a model's predictions are from the exact posterior, in bits.
 
-import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+`measure` samples held-out sequences, runs the model over each once, and compares it with Bayes at
+every scored position, beside predictors that infer nothing. Steps inside and beyond the horizon,
+the number of steps that the model was trained on, are never averaged together.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bayesattn.evals.bits import entropy_errors, kl_divergence, log_probabilities
-
-if TYPE_CHECKING:
-    from bayesattn.tunnels import Batch
+from bayesattn.evals.baselines import entropy_baselines, trivial_predictions
+from bayesattn.evals.bits import entropy_errors, kl_divergence
+from bayesattn.evals.bootstrap import Estimate, bootstrap_estimate, resampling_weights
+from bayesattn.evals.calibration import reliability
+from bayesattn.evals.prediction import Model, device_of, evaluating, predict
+from bayesattn.evals.scores import METRICS, Scores
+from bayesattn.tunnels.base import Batch, Tunnel
 
 WATCH_SEED = 7_000_000_001
 """Sequences that a training looks at while it runs, for example to stop early."""
 EVAL_SEED = 7_000_000_002
 """Sequences that fidelity is measured on: no training, nor its early stop, has seen them."""
 
-Model = Callable[..., Tensor]
-"""From inputs to logits [B, T, outcomes]; or, given `scored`, at those positions only."""
+
+@dataclass(frozen=True)
+class Part:
+    """Scores on one side of the horizon: of the model, of the posterior itself, of the trivial."""
+
+    first: int
+    """Step of the first column, from 1."""
+    scores: dict[str, Scores]
+    """By predictor: model, bayes, uniform, constant, instance."""
+    entropy_mae: dict[str, float]
+    """mae_tok of the best constant entropy, over all sequences and for each of them."""
+
+    @property
+    def steps(self) -> range:
+        """Numbers of the steps, from 1."""
+        return range(self.first, self.first + self.scores["model"].kl.shape[1])
+
+    @cached_property
+    def estimates(self) -> dict[str, dict[str, Estimate]]:
+        """Every metric of every predictor with its interval over sequences."""
+        sequences = self.scores["model"].kl.shape[0]
+        weights = resampling_weights(sequences)  # the same for all: their differences are paired
+        return {name: _estimates(scores, weights) for name, scores in self.scores.items()}
+
+    def curves(self, predictor: str = "model") -> dict[str, list[float]]:
+        """Means over sequences at each step."""
+        scores = self.scores[predictor]
+        columns = {
+            "entropy_model": scores.entropy,
+            "entropy_bayes": scores.bayes_entropy,
+            "kl": scores.kl,
+            "tv": scores.tv,
+            "mae_tok": scores.entropy_error.abs(),
+            "accuracy": scores.correct,
+        }
+        return {
+            "step": list(self.steps),
+            **{name: column.mean(dim=0).tolist() for name, column in columns.items()},
+            "mae_pos": scores.entropy_error.mean(dim=0).abs().tolist(),
+        }
+
+    def reliability(self, predictor: str = "model") -> dict[str, list[float]]:
+        """Confidence against frequency, by bins of confidence."""
+        s = self.scores[predictor]
+        bins = reliability(s.confidence, s.correct, s.bayes_confidence)
+        return {name: column.tolist() for name, column in bins._asdict().items()}
 
 
-@contextmanager
-def evaluating(model: Model) -> Iterator[None]:
-    """No gradients, no dropout; a module goes back to training afterwards if it was."""
-    training = isinstance(model, nn.Module) and model.training
-    if isinstance(model, nn.Module):
-        model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        if isinstance(model, nn.Module):
-            model.train(training)
+@dataclass(frozen=True)
+class Fidelity:
+    """What `measure` found."""
+
+    tunnel: dict[str, Any]
+    sequences: int
+    seed: int
+    parts: dict[str, Part]
+    """inside, beyond, or both."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per part and predictor; each metric with its interval as `_low` and `_high`.
+
+        A metric that a predictor does not have is None.
+        """
+        rows: list[dict[str, Any]] = []
+        for name, part in self.parts.items():
+            for predictor, estimates in part.estimates.items():
+                rows.append(_row(name, part, predictor, estimates))
+            for kind, mae in part.entropy_mae.items():
+                only = {"mae_tok": Estimate(mae, mae, mae)}
+                rows.append(_row(name, part, f"{kind} entropy", only))
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the scores of single sequences, as plain values."""
+        return {
+            "tunnel": self.tunnel,
+            "sequences": self.sequences,
+            "seed": self.seed,
+            "metrics": METRICS,
+            "rows": self.rows(),
+            "curves": {name: part.curves() for name, part in self.parts.items()},
+            "reliability": {
+                name: {predictor: part.reliability(predictor) for predictor in ("model", "bayes")}
+                for name, part in self.parts.items()
+            },
+        }
 
 
-def predict(model: Model, inputs: Tensor, scored: Tensor) -> Tensor:
-    """Log-probabilities [B, S, outcomes], float64, by one causal pass over `inputs`."""
-    call: Any = model.forward if isinstance(model, nn.Module) else model
-    if "scored" in inspect.signature(call).parameters:
-        logits = model(inputs, scored=scored)
-    else:
-        logits = model(inputs)[:, scored]
-    return log_probabilities(logits)
+def measure(
+    model: Model,
+    tunnel: Tunnel,
+    *,
+    sequences: int = 2000,
+    seed: int = EVAL_SEED,
+    horizon: int | None = None,
+    batch_size: int = 256,
+) -> Fidelity:
+    """Compare `model` with the exact posterior on held-out sequences of `tunnel`.
+
+    Args:
+        model: from inputs to logits [B, T, outcomes], or a `Predictor`.
+        tunnel: what to sample from; `trained.stretched(10)` to look beyond the horizon.
+        sequences: how many to sample.
+        seed: of the sequences.
+        horizon: steps that the model was trained on; all of the tunnel's if not given.
+        batch_size: sequences in one pass of the model; changes nothing else.
+    """
+    horizon = tunnel.horizon if horizon is None else horizon
+    if sequences < 2 or batch_size < 1 or horizon < 0:
+        raise ValueError(
+            f"sequences must be 2 or more, batch_size 1 or more and horizon 0 or more, "
+            f"not {sequences}, {batch_size} and {horizon}"
+        )
+    batch = tunnel.sample(sequences, torch.Generator().manual_seed(seed))
+    scores = _model_scores(model, batch, batch_size)
+    sides = {"inside": slice(0, horizon), "beyond": slice(horizon, None)}
+    parts = {
+        name: Part(
+            steps.start + 1,
+            _all_scores(scores, batch, steps),
+            entropy_baselines(batch.posterior[:, steps]),
+        )
+        for name, steps in sides.items()
+        if len(batch.scored[steps])
+    }
+    return Fidelity(tunnel.to_dict(), sequences, seed, parts)
 
 
-def quick_fidelity(model: Model, batch: "Batch") -> dict[str, float]:
+def quick_fidelity(model: Model, batch: Batch) -> dict[str, float]:
     """Three numbers for a training loop, in bits, over one batch.
 
     `mae_tok` is the mean over tokens of |H_model - H_Bayes|; `mae_pos` the mean over positions of
@@ -61,3 +168,47 @@ def quick_fidelity(model: Model, batch: "Batch") -> dict[str, float]:
         "mae_pos": float(errors.mean(dim=0).abs().mean()),
         "kl": float(kl_divergence(batch.posterior, log_probs).mean()),
     }
+
+
+def _model_scores(model: Model, batch: Batch, batch_size: int) -> Scores:
+    device = device_of(model)
+    chunks: list[Scores] = []
+    with evaluating(model):
+        for start in range(0, len(batch.inputs), batch_size):
+            rows = slice(start, start + batch_size)
+            inputs, scored = batch.inputs[rows].to(device), batch.scored.to(device)
+            log_probs = predict(model, inputs, scored).cpu()
+            if log_probs.isnan().any():
+                raise ValueError("the model's logits hold NaN, so its predictions mean nothing")
+            chunks.append(Scores.compare(log_probs, batch.posterior[rows], batch.labels[rows]))
+    return Scores.concatenate(chunks)
+
+
+def _all_scores(model: Scores, batch: Batch, steps: slice) -> dict[str, Scores]:
+    posterior, labels = batch.posterior[:, steps], batch.labels[:, steps]
+    others: dict[str, Tensor] = {"bayes": posterior}
+    others |= trivial_predictions(posterior)
+    return {"model": model.at(steps)} | {
+        name: Scores.compare(probs.log(), posterior, labels) for name, probs in others.items()
+    }
+
+
+def _estimates(scores: Scores, weights: Tensor) -> dict[str, Estimate]:
+    sequences = scores.kl.shape[0]
+    values = scores.metrics(torch.full((1, sequences), 1 / sequences, dtype=torch.float64))
+    resampled = scores.metrics(weights)
+    return {name: bootstrap_estimate(values[name][0], resampled[name]) for name in METRICS}
+
+
+def _row(name: str, part: Part, predictor: str, estimates: dict[str, Estimate]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "part": name,
+        "steps": f"{part.steps[0]}-{part.steps[-1]}",
+        "predictor": predictor,
+    }
+    for metric in METRICS:
+        estimate = estimates.get(metric)
+        known = estimate is not None and estimate.value == estimate.value
+        for ending, number in zip(("", "_low", "_high"), estimate or (None,) * 3, strict=True):
+            row[metric + ending] = number if known else None
+    return row

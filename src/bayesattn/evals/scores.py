@@ -1,0 +1,104 @@
+"""What one predictor scores, per sequence and step, and the metrics that are means of it.
+
+N sequences, S steps (scored positions), R resamples.
+"""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from bayesattn.evals.bits import entropy, kl_divergence, total_variation
+from bayesattn.evals.calibration import calibration_errors
+
+CERTAIN = 1e-9
+"""A posterior is a delta, and an outcome is as probable as the most probable one, to this much."""
+
+METRICS = {
+    "kl": "mean KL(Bayes ‖ model), bits",
+    "tv": "mean total variation",
+    "mae_tok": "mean |H_model - H_Bayes| per token, bits",
+    "mae_pos": "per position |mean H_model - mean H_Bayes|, averaged, bits",
+    "support": "share of tokens whose most probable outcome is possible: posterior > 0",
+    "mode": "share of tokens whose most probable outcome has the largest posterior",
+    "accuracy": "share of tokens whose most probable outcome is the sampled one",
+    "recall": "accuracy where the posterior is a delta",
+    "ece": "expected calibration error of the most probable outcome, in probability",
+}
+"""What each metric is; the first four and the last are 0 for the best predictor, the others 1."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A predictor beside the posterior; every field is [N, S]."""
+
+    kl: Tensor
+    tv: Tensor
+    entropy: Tensor
+    bayes_entropy: Tensor
+    confidence: Tensor
+    """Probability that the predictor gives its most probable outcome."""
+    bayes_confidence: Tensor
+    """Posterior probability of that same outcome."""
+    support: Tensor
+    mode: Tensor
+    correct: Tensor
+    certain: Tensor
+
+    @classmethod
+    def compare(cls, log_probs: Tensor, posterior: Tensor, labels: Tensor) -> "Scores":
+        """Predictions as log-probabilities and the posterior, both [N, S, outcomes] float64."""
+        guess = log_probs.argmax(dim=-1, keepdim=True)
+        chance = posterior.gather(-1, guess)[..., 0]
+        largest = posterior.amax(dim=-1)
+        return cls(
+            kl=kl_divergence(posterior, log_probs),
+            tv=total_variation(posterior, log_probs),
+            entropy=entropy(log_probs.exp()),
+            bayes_entropy=entropy(posterior),
+            confidence=log_probs.gather(-1, guess)[..., 0].exp(),
+            bayes_confidence=chance,
+            support=(chance > 0).double(),
+            mode=(chance >= largest - CERTAIN).double(),
+            correct=(guess[..., 0] == labels).double(),
+            certain=(largest >= 1 - CERTAIN).double(),
+        )
+
+    @classmethod
+    def concatenate(cls, parts: "list[Scores]") -> "Scores":
+        """Scores of several batches as those of one."""
+        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*map(torch.cat, columns))
+
+    def at(self, steps: slice) -> "Scores":
+        """Scores at some of the steps."""
+        return Scores(*(getattr(self, field.name)[:, steps] for field in fields(self)))
+
+    @property
+    def entropy_error(self) -> Tensor:
+        """H_model - H_Bayes, signed, bits."""
+        return self.entropy - self.bayes_entropy
+
+    def metrics(self, weights: Tensor) -> dict[str, Tensor]:
+        """Every metric [R], were the sequences weighted by the rows of `weights` [R, N].
+
+        Rows sum to 1. `recall` is NaN where no posterior is a delta.
+        """
+        error = self.entropy_error
+        means = {
+            "kl": self.kl,
+            "tv": self.tv,
+            "mae_tok": error.abs(),
+            "support": self.support,
+            "mode": self.mode,
+            "accuracy": self.correct,
+        }
+        columns = weights @ torch.stack([mean.mean(dim=1) for mean in means.values()], dim=1)
+        result = dict(zip(means, columns.unbind(dim=1), strict=True))
+        if not self.kl.isfinite().all():  # a resample without that sequence would give 0 · inf
+            result["kl"] = torch.full_like(result["tv"], torch.inf)
+        result["mae_pos"] = (weights @ error).abs().mean(dim=1)
+        known = weights @ self.certain.sum(dim=1)
+        result["recall"] = weights @ (self.certain * self.correct).sum(dim=1) / known
+        result["ece"] = calibration_errors(self.confidence, self.correct, weights)
+        return {name: result[name] for name in METRICS}
