@@ -6,8 +6,10 @@ from typing import Any
 
 from bayesattn.tunnels.base import Batch, LeakError, Tunnel
 from bayesattn.tunnels.bijection import Bijection
+from bayesattn.tunnels.hmm import HMM
 
 __all__ = [
+    "HMM",
     "TUNNELS",
     "Batch",
     "Bijection",
@@ -16,7 +18,7 @@ __all__ = [
     "make_tunnel",
 ]
 
-TUNNELS: dict[str, type[Tunnel]] = {tunnel.name: tunnel for tunnel in (Bijection,)}
+TUNNELS: dict[str, type[Tunnel]] = {tunnel.name: tunnel for tunnel in (Bijection, HMM)}
 
 
 def make_tunnel(name: str, **fields: Any) -> Tunnel:

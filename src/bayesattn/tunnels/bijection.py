@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bayesattn.priors.base import at_least
 from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
+from bayesattn.tunnels.shuffles import random_orders
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,9 @@ class Bijection(Tunnel):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Permutations and the keys that are asked, both from one sort of random numbers."""
         size, length = self.alphabet, self.horizon
-        rows = batch_size if self.replacement else 2 * batch_size
         device = generator.device
-        # Float64, so that ties (which would favour the lower symbol) practically never occur.
-        noise = torch.rand(rows, size, dtype=torch.float64, generator=generator, device=device)
-        shuffled = noise.argsort(dim=1)
+        rows = batch_size if self.replacement else 2 * batch_size
+        shuffled = random_orders(rows, size, generator)
         permutation = shuffled[:batch_size]
         if self.replacement:
             keys = torch.randint(size, (batch_size, length), generator=generator, device=device)
@@ -130,22 +129,25 @@ class Bijection(Tunnel):
         return torch.stack(expected)
 
     def _posterior(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior [B, S, V] and whether the key was seen before [B, S]; the last value is unused.
+        """Posterior [B, S, V], and whether the key was seen before [B, S].
 
-        A value is excluded at step t if the step at which it first came is before t.
+        The last value is not used. A value is excluded at step t if it first came before t.
         """
-        length = self.horizon
+        count, length = keys.shape
         steps = torch.arange(length, device=keys.device)
-        never = keys.new_full((len(keys), self.alphabet), length)
         when = steps.expand_as(keys)
-        first_value = never.scatter_reduce(1, values[:, :-1], when[:, :-1], "amin")
-        unseen = first_value[:, None, :] >= steps[:, None]
-        posterior = unseen / unseen.sum(-1, keepdim=True, dtype=torch.float64).clamp(min=1)
+        never = keys.new_full((count, self.alphabet), length)
         first_key = never.scatter_reduce(1, keys, when, "amin").gather(1, keys)
+        first_value = never.scatter_reduce(1, values[:, :-1], when[:, :-1], "amin")
         seen = first_key < steps
-        if self.replacement:
-            known = values.gather(1, first_key)[..., None] == torch.arange(
-                self.alphabet, device=keys.device
-            )
-            posterior = torch.where(seen[..., None], known.double(), posterior)
+        new = (~seen).double()
+        # Inputs that are no bijection may use up the values: the count stays positive for them.
+        unseen = (self.alphabet - new.cumsum(1) + new).clamp_(min=1)
+        # Writing the comparison straight into float64 and working in place saves two passes over
+        # the largest array of the sampler.
+        posterior = new.new_empty(count, length, self.alphabet)
+        torch.ge(first_value[:, None].double(), steps[:, None].double(), out=posterior)
+        posterior.mul_((new / unseen)[..., None])
+        known = values.gather(1, first_key)[..., None]
+        posterior.scatter_add_(2, known, seen.double()[..., None])
         return posterior, seen

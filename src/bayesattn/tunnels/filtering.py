@@ -1,0 +1,70 @@
+"""The exact filter of a hidden Markov model: belief about the state, step by step.
+
+    predicted_t(j) = Σ_i filtered_{t-1}(i) · T[i, j]        (predicted_0 = initial)
+    filtered_t(j) ∝ predicted_t(j) · P(o_t | s_t = j)
+
+Row convention T[i, j] = P(j | i); the first observation belongs to the first state, so no
+transition comes before it. Float64 and rescaled at every step: no length underflows.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class FilteredStates(NamedTuple):
+    """Beliefs of B sequences over K steps about S states."""
+
+    filtered: Tensor
+    """[B, K, S]: P(s_t | o_0 .. o_t)."""
+    predicted: Tensor
+    """[B, K, S]: P(s_t | o_0 .. o_{t-1})."""
+    log_likelihood: Tensor
+    """[B]: log P(o_0 .. o_{K-1}), in nats."""
+
+
+def filter_states(
+    initial: Tensor, transition: Tensor, emission: Tensor, observations: Tensor
+) -> FilteredStates:
+    """Filter of discrete observations.
+
+    Args:
+        initial: [S] or [B, S].
+        transition: [S, S] or [B, S, S].
+        emission: [S, O] or [B, S, O].
+        observations: [B, K] int64 in 0 .. O-1.
+    """
+    count, states = len(observations), emission.shape[-2]
+    emission = emission.double().expand(count, -1, -1)
+    index = observations[:, None].expand(-1, states, -1)
+    return filter_likelihoods(initial, transition, emission.gather(2, index).transpose(1, 2))
+
+
+def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor) -> FilteredStates:
+    """Filter of any observations, given likelihoods[b, t, j] ∝ P(o_t | s_t = j) [B, K, S].
+
+    A factor common to all states of a step changes `log_likelihood` only.
+    """
+    count, length, states = likelihoods.shape
+    # Sequences last: each step is a few operations on long contiguous vectors.
+    steps = likelihoods.double().permute(1, 2, 0).contiguous()
+    moves = transition.double().expand(count, -1, -1).permute(1, 2, 0).contiguous()
+    belief = initial.double().expand(count, -1).T.contiguous()
+    predicted = steps.new_empty(length, states, count)
+    filtered = torch.empty_like(predicted)
+    norms = steps.new_empty(length, count)
+    for t in range(length):
+        predicted[t] = belief
+        joint = belief.mul_(steps[t])
+        torch.sum(joint, 0, out=norms[t])
+        torch.div(joint, norms[t], out=filtered[t])
+        belief = (filtered[t][:, None] * moves).sum(0)
+    if not bool((norms > 0).all()):
+        step, row = torch.nonzero(~(norms > 0))[0].tolist()
+        raise ValueError(f"observation {step} of sequence {row} has probability 0 in every state")
+    return FilteredStates(
+        filtered.permute(2, 0, 1).contiguous(),
+        predicted.permute(2, 0, 1).contiguous(),
+        norms.log().sum(0),
+    )
