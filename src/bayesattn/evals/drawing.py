@@ -1,0 +1,265 @@
+"""One figure of a trained model: its beliefs, its entropy, its error and its calibration."""
+
+# pyright: reportUnknownMemberType=false
+# matplotlib's own annotations leave **kwargs untyped.
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from bayesattn.evals.fidelity import Fidelity
+from bayesattn.evals.prediction import Model, device_of, evaluating, predict
+from bayesattn.stats import wilson_interval
+from bayesattn.studies.drawing import COLOURS, INK, house_style, save_picture
+from bayesattn.studies.study import Picture
+from bayesattn.tunnels.base import Tunnel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+FORMATS = (".svg", ".png", ".pdf")
+MOST_OUTCOMES = 24
+"""Rows of a belief panel; of a larger alphabet only the most probable outcomes are shown."""
+MODEL, TRUTH, DIVERGENCE = COLOURS[0], COLOURS[1], COLOURS[2]
+GREY = "#8a8f98"
+"""Readable on white and on black: for Bayes and for what a model must beat."""
+
+
+class Beliefs(NamedTuple):
+    """A few sequences in full."""
+
+    posterior: Tensor
+    """[K, S, C] exact probabilities."""
+    model: Tensor
+    """[K, S, C] the model's."""
+    labels: Tensor
+    """[K, S] the sampled truth."""
+
+
+def beliefs(model: Model, tunnel: Tunnel, count: int, seed: int) -> Beliefs:
+    """Beliefs of model and Bayes on `count` fresh sequences."""
+    batch = tunnel.sample(count, torch.Generator().manual_seed(seed))
+    device = device_of(model)
+    with evaluating(model):
+        log_probs = predict(model, batch.inputs.to(device), batch.scored.to(device)).cpu()
+    return Beliefs(batch.posterior, log_probs.exp(), batch.labels)
+
+
+def draw(fidelity: Fidelity, shown: Beliefs, horizon: int, title: str) -> Picture:
+    """Belief trajectories above; entropy, error and reliability below; the horizon in all."""
+    from matplotlib.figure import Figure
+
+    with house_style():
+        figure = Figure(figsize=(10.5, 7.6), layout="constrained")
+        figure.suptitle(title, fontsize="large", x=0.01, ha="left")
+        _draw_key(figure, horizon < shown.posterior.shape[1])
+        above, below = cast(Any, figure.subfigures(2, 1, height_ratios=(1.15, 1)))
+        _draw_beliefs(above, shown, horizon)
+        panels = below.subplots(1, 3, width_ratios=(1, 1, 0.85))
+        _draw_entropy(panels[0], fidelity)
+        _draw_error(panels[1], fidelity)
+        _draw_reliability(panels[2], fidelity)
+    caption = (
+        "Beliefs of the exact posterior and of the model on the same sequences, with the sampled "
+        "truth as dots; mean entropy and error per step; how often the most probable outcome came "
+        "true against its probability, larger dots standing for more tokens. The dashed line is "
+        "the horizon: how far training went."
+    )
+    return Picture("fidelity", figure, caption, f"{caption} {_spoken(fidelity)}")
+
+
+def save(picture: Picture, path: Path) -> None:
+    """Write as SVG for pages, or as PNG or PDF on white for papers."""
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"{path.name} must end in {', '.join(FORMATS)}")
+    if path.suffix.lower() == ".svg":
+        with house_style():
+            save_picture(picture, path)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.figure.savefig(path, dpi=200, facecolor="white")
+
+
+def _draw_key(figure: "Figure", beyond: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    truth = Line2D([], [], color=TRUTH, marker="o", markersize=4, linestyle="")
+    horizon = Line2D([], [], color=INK, linestyle="--", linewidth=1)
+    key = {"sampled truth": truth} | ({"training horizon": horizon} if beyond else {})
+    figure.legend(
+        key.values(), key.keys(), loc="upper right", ncols=2, fontsize="small", borderpad=0.2
+    )
+
+
+def _draw_beliefs(figure: "SubFigure", shown: Beliefs, horizon: int) -> None:
+    from matplotlib.colors import PowerNorm
+
+    count, steps, _ = shown.posterior.shape
+    panels: Any = figure.subplots(2, count, sharex=True, squeeze=False)
+    # The square root shows one chance in twenty as well as certainty.
+    norm = PowerNorm(0.5, 0, 1)
+    image: Any = None
+    for column in range(count):
+        rows = _outcomes_shown(shown.posterior[column])
+        for row, probabilities in enumerate((shown.posterior, shown.model)):
+            ax: Axes = panels[row, column]
+            image = ax.imshow(
+                probabilities[column][:, rows].T.numpy(),
+                aspect="auto",
+                cmap="Blues",
+                norm=norm,
+                interpolation="nearest",
+                extent=(0.5, steps + 0.5, len(rows) - 0.5, -0.5),
+            )
+            place = {int(outcome): at for at, outcome in enumerate(rows)}
+            truth = [place.get(label, float("nan")) for label in shown.labels[column].tolist()]
+            ax.scatter(range(1, steps + 1), truth, s=_dot(steps), color=TRUTH, linewidths=0)
+            ax.spines[["left", "bottom"]].set_visible(False)
+            ax.tick_params(length=0)
+            _name_rows(ax, rows)
+            if horizon < steps:
+                ax.axvline(horizon + 0.5, color=INK, linestyle="--", linewidth=1)
+        panels[0, column].set_title(f"sequence {column + 1}", fontsize="medium")
+        panels[1, column].set_xlabel("step")
+        _count_steps(panels[1, column], steps)
+    panels[0, 0].set_ylabel("exact posterior\noutcome")
+    panels[1, 0].set_ylabel("model\noutcome")
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.01, ticks=(0, 0.05, 0.25, 0.5, 1))
+    bar.ax.set_yticklabels(("0", ".05", ".25", ".5", "1"))
+    bar.ax.set_title("P", fontsize="medium")
+    bar.outline.set_visible(False)
+
+
+def _draw_entropy(ax: "Axes", fidelity: Fidelity) -> None:
+    curves = _curves(fidelity)
+    steps = curves["step"]
+    ax.plot(steps, curves["entropy_bayes"], color=GREY, linewidth=6, alpha=0.55, label="Bayes")
+    marker = "o" if len(steps) <= 30 else None
+    ax.plot(
+        steps, curves["entropy_model"], color=MODEL, marker=marker, markersize=3.5, label="model"
+    )
+    ax.set_ylim(bottom=0)
+    ax.set_title("mean predictive entropy (bits)", fontsize="medium")
+    _finish_steps(ax, fidelity)
+    _legend(ax)
+
+
+def _draw_error(ax: "Axes", fidelity: Fidelity) -> None:
+    curves, uniform = _curves(fidelity), _curves(fidelity, "uniform")
+    steps = curves["step"]
+    ax.plot(steps, _positive(curves["mae_tok"]), color=MODEL, label="model |ΔH|")
+    ax.plot(steps, _positive(curves["kl"]), color=DIVERGENCE, label="model KL")
+    ax.plot(
+        steps, _positive(uniform["mae_tok"]), color=GREY, linestyle=":", label="uniform: |ΔH| = KL"
+    )
+    for part in fidelity.parts.values():
+        level = part.entropy_mae["constant"]
+        if level > 0:
+            ends = (part.steps[0] - 0.4, part.steps[-1] + 0.4)
+            ax.plot(ends, (level, level), color=GREY, linestyle="--", label="best constant |ΔH|")
+    ax.set_yscale("log")
+    ax.set_title("mean error per token (bits)", fontsize="medium")
+    _finish_steps(ax, fidelity)
+    _legend(ax)
+
+
+def _draw_reliability(ax: "Axes", fidelity: Fidelity) -> None:
+    ax.plot((0, 1), (0, 1), color=GREY, linewidth=1, zorder=1)
+    for name, part in fidelity.parts.items():
+        bins = part.reliability()
+        shares = [count / max(bins["count"]) for count in bins["count"]]
+        ax.scatter(
+            bins["confidence"],
+            bins["frequency"],
+            s=[12 + 70 * share for share in shares],
+            facecolors=MODEL if name == "inside" else "none",
+            edgecolors=MODEL,
+            linewidths=1.3,
+            label=f"{name}: ECE {part.estimates['model']['ece'].value:.3f}"
+            f" (Bayes {part.estimates['bayes']['ece'].value:.3f})",
+            zorder=3,
+        )
+        ax.vlines(bins["confidence"], *_luck(bins), color=MODEL, linewidth=1, zorder=2)
+    ax.set_xlim(0, 1.03)
+    ax.set_ylim(0, 1.03)
+    ax.set_aspect("equal")
+    ax.set_title("reliability", fontsize="medium")
+    ax.set_xlabel("confidence")
+    ax.set_ylabel("frequency")
+    _legend(ax, columns=1)
+
+
+def _curves(fidelity: Fidelity, predictor: str = "model") -> dict[str, list[float]]:
+    parts = [part.curves(predictor) for part in fidelity.parts.values()]
+    return {name: [value for part in parts for value in part[name]] for name in parts[0]}
+
+
+def _finish_steps(ax: "Axes", fidelity: Fidelity) -> None:
+    last = max(part.steps[-1] for part in fidelity.parts.values())
+    _count_steps(ax, last)
+    ax.set_xlabel("step")
+    inside = fidelity.parts.get("inside")
+    if inside and "beyond" in fidelity.parts:
+        ax.axvline(inside.steps[-1] + 0.5, color=INK, linestyle="--", linewidth=1)
+
+
+def _luck(bins: dict[str, list[float]]) -> tuple[list[float], list[float]]:
+    """Ends of the interval of each bin's frequency."""
+    pairs = zip(bins["frequency"], bins["count"], strict=True)
+    intervals = [wilson_interval(round(share * count), int(count)) for share, count in pairs]
+    return [interval.low for interval in intervals], [interval.high for interval in intervals]
+
+
+def _legend(ax: "Axes", columns: int = 2) -> None:
+    """Names under the panel, where they cover nothing; each of them once."""
+    handles, names = ax.get_legend_handles_labels()
+    once = dict(zip(names, handles, strict=True))
+    ax.legend(
+        once.values(),
+        once.keys(),
+        fontsize="small",
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.17),
+        ncols=columns,
+        columnspacing=1.2,
+        handletextpad=0.5,
+        borderpad=0,
+    )
+
+
+def _count_steps(ax: "Axes", steps: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set_xlim(0.5, steps + 0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
+def _name_rows(ax: "Axes", rows: Tensor) -> None:
+    stride = 1 + (len(rows) - 1) // 8
+    ax.set_yticks(range(0, len(rows), stride), [str(int(row)) for row in rows[::stride]])
+
+
+def _outcomes_shown(posterior: Tensor) -> Tensor:
+    if posterior.shape[-1] <= MOST_OUTCOMES:
+        return torch.arange(posterior.shape[-1])
+    return posterior.sum(dim=0).topk(MOST_OUTCOMES).indices.sort().values
+
+
+def _dot(steps: int) -> float:
+    return max(2.0, min(14.0, 400 / steps))
+
+
+def _positive(values: list[float]) -> list[float]:
+    """Zeros have no place on a logarithmic axis."""
+    return [value if value > 0 else float("nan") for value in values]
+
+
+def _spoken(fidelity: Fidelity) -> str:
+    said = [
+        f"{name} the horizon KL is {part.estimates['model']['kl'].value:.2g} bits"
+        for name, part in fidelity.parts.items()
+    ]
+    return f"For the model, {' and '.join(said)}."

@@ -1,0 +1,125 @@
+"""Does a model care what the hidden states are called?
+
+A hidden Markov model whose state i is renamed σ(i), with T'[σi, σj] = T[i, j] and E'[σi, o] =
+E[i, o], is the same model: the exact belief is the old one with its entries moved. A network that
+filters must move its prediction in the same way, and be as good as before. Its hidden states need
+not stay where they were, but how near they stay, measured against the hidden states of other
+sequences, says how far it works with names and how far with beliefs.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from bayesattn.evals.bits import entropy, total_variation
+from bayesattn.evals.fidelity import EVAL_SEED, quick_fidelity
+from bayesattn.evals.prediction import Model, device_of, evaluating, predict
+from bayesattn.tunnels import HMM, Batch
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """Hidden states after one layer, before and after renaming; nulls pair other sequences."""
+
+    layer: int
+    """0 is the embedding."""
+    distance: float
+    """Mean ‖h' - h‖ over the root mean square deviation of h; √2 for unrelated states."""
+    distance_null: float
+    cka: float
+    """Linear centred kernel alignment: 1 if h' is a rotation of h, whatever it is."""
+    cka_null: float
+
+
+@dataclass(frozen=True)
+class Relabelling:
+    """What renaming changed, in bits except for total variation."""
+
+    before: dict[str, float]
+    """mae_tok, mae_pos and kl of the original sequences."""
+    after: dict[str, float]
+    """The same of the renamed ones."""
+    tv: float
+    """Mean total variation between the new prediction and the old one with its entries moved."""
+    tv_null: float
+    """The same with the old prediction of another sequence."""
+    entropy: float
+    """Mean |H_new - H_old| per token."""
+    layers: list[LayerChange]
+    """Empty for a model that does not show its hidden states."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def measure_relabelling(
+    model: Model, tunnel: HMM, *, sequences: int = 512, seed: int = EVAL_SEED
+) -> Relabelling:
+    """Rename the states of every sequence at random and compare."""
+    if sequences < 2:
+        raise ValueError(f"sequences must be 2 or more, not {sequences}")
+    generator = torch.Generator().manual_seed(seed)
+    batch = tunnel.sample(sequences, generator)
+    names = random_names(sequences, tunnel.states, generator)
+    renamed = tunnel.relabel(batch, names)
+    device = device_of(model)
+    batch, renamed = batch.to(device), renamed.to(device)
+    with evaluating(model):
+        old = predict(model, batch.inputs, batch.scored).cpu()
+        new = predict(model, renamed.inputs, renamed.scored).cpu()
+        layers = _layer_changes(model, batch, renamed)
+    # moved[σi] = old[i]
+    moved = old.gather(2, names.argsort(1)[:, None].expand_as(old))
+    return Relabelling(
+        before=quick_fidelity(model, batch),
+        after=quick_fidelity(model, renamed),
+        tv=float(total_variation(moved.exp(), new).mean()),
+        tv_null=float(total_variation(moved.roll(1, 0).exp(), new).mean()),
+        entropy=float((entropy(new.exp()) - entropy(old.exp())).abs().mean()),
+        layers=layers,
+    )
+
+
+def random_names(sequences: int, states: int, generator: torch.Generator) -> Tensor:
+    """[sequences, states] random permutations, none of which leaves every name."""
+    names = torch.rand(sequences, states, generator=generator).argsort(dim=1)
+    same = (names == torch.arange(states)).all(dim=1, keepdim=True)
+    return torch.where(same, names.roll(1, 1), names)
+
+
+def linear_cka(first: Tensor, second: Tensor) -> float:
+    """‖X'Y‖² / (‖X'X‖ ‖Y'Y‖) of centred X and Y [n, D]."""
+    x, y = first.double() - first.double().mean(0), second.double() - second.double().mean(0)
+    scale = torch.linalg.norm(x.T @ x) * torch.linalg.norm(y.T @ y)
+    return float(torch.linalg.norm(x.T @ y).square() / scale)
+
+
+def relative_distance(first: Tensor, second: Tensor) -> float:
+    """Root mean square of ‖x - y‖ over that of ‖x - mean x‖, rows of [n, D]."""
+    spread = (first - first.mean(0)).double().square().sum(1).mean()
+    return float(((first - second).double().square().sum(1).mean() / spread).sqrt())
+
+
+def _layer_changes(model: Model, batch: Batch, renamed: Batch) -> list[LayerChange]:
+    if not hasattr(model, "hidden"):
+        return []
+    shows = cast(Any, model)
+    changes: list[LayerChange] = []
+    pairs = zip(shows.hidden(batch.inputs), shows.hidden(renamed.inputs), strict=True)
+    for layer, (old, new) in enumerate(pairs):
+        old, new = old[:, batch.scored], new[:, batch.scored]
+        other = new.roll(1, 0)
+        rows = [states.flatten(0, 1).cpu() for states in (old, new, other)]
+        changes.append(
+            LayerChange(
+                layer,
+                relative_distance(rows[0], rows[1]),
+                relative_distance(rows[0], rows[2]),
+                linear_cka(rows[0], rows[1]),
+                linear_cka(rows[0], rows[2]),
+            )
+        )
+    return changes
