@@ -1,0 +1,101 @@
+"""How to train: one flat config for tunnels and language models."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from bayesattn.training.schedule import evaluation_interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training. The result is a function of this config, the task, the model and the machine.
+
+    Every field is a plain JSON value, and a run can only be resumed with the same ones.
+    """
+
+    steps: int = 2000
+    """Updates of the weights, each on fresh data."""
+    batch_size: int = 128
+    """Sequences per step, over all processes together."""
+    lr: float = 3e-3
+    """Learning rate at its highest."""
+    prior_lr: float | None = None
+    """Learning rate of priors and SSMax; lr if not given."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """adamw, or muon for hidden matrices with adamw for the rest."""
+    betas: tuple[float, float] = (0.9, 0.99)
+    """Decay of AdamW's two moments."""
+    weight_decay: float = 0.01
+    """Decay of matrices; norms, biases, priors and SSMax have none."""
+    warmup: float = 0.05
+    """Share of the steps in which the learning rate rises from 0."""
+    decay: float = 0.5
+    """Share of the steps, at the end, in which it falls to 0."""
+    clip: float | None = 1.0
+    """Largest norm of the gradient; longer ones are shortened to it."""
+    labels: Literal["posterior", "sampled"] = "posterior"
+    """What is learnt from: the exact posterior, or an outcome sampled from it."""
+    ema: float | None = None
+    """Decay of an average of the weights, such as 0.999; what is evaluated is then the average."""
+    seed: int = 0
+    """Of the initial weights and of the data."""
+    log_every: int = 50
+    """Steps between lines of metrics.jsonl."""
+    evaluate_every: int | None = None
+    """Steps between evaluations; a twentieth of all steps if not given."""
+    target: float | None = None
+    """Stop as soon as an evaluation finds this entropy error (MAE, bits) or less."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; if not given, as often as 2% of the time allows."""
+    dynamics: bool = False
+    """Keep checkpoints from all over the training: densely at first, then ever more sparsely."""
+    threads: int | None = None
+    """CPU threads; those that torch has anyway if not given."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "betas", tuple(self.betas))  # JSON gives a list
+        for name in ("steps", "batch_size", "log_every"):
+            _require(getattr(self, name) >= 1, name, "1 or more", getattr(self, name))
+        for name in ("evaluate_every", "checkpoint_every", "threads"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, name, "1 or more", value)
+        for name in ("lr", "prior_lr", "clip"):
+            value = getattr(self, name)
+            _require(value is None or 0 < value < math.inf, name, "positive", value)
+        for name in ("weight_decay", "target"):
+            value = getattr(self, name)
+            _require(value is None or 0 <= value < math.inf, name, "0 or more", value)
+        _require(0 <= self.seed < 2**63, "seed", "between 0 and 2^63 - 1", self.seed)
+        _require(self.ema is None or 0 < self.ema < 1, "ema", "between 0 and 1", self.ema)
+        _require(
+            len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas),
+            "betas",
+            "two numbers from 0 to below 1",
+            self.betas,
+        )
+        _require(self.warmup >= 0, "warmup", "a share from 0 to 1", self.warmup)
+        _require(self.decay >= 0, "decay", "a share from 0 to 1", self.decay)
+        if self.warmup + self.decay > 1:
+            raise ValueError(
+                f"warmup and decay are shares of the steps and may not exceed 1 together, "
+                f"but {self.warmup} + {self.decay} does."
+            )
+        for name, allowed in (
+            ("optimizer", ("adamw", "muon")),
+            ("labels", ("posterior", "sampled")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(
+                    f"{name} must be {' or '.join(allowed)}, not {getattr(self, name)!r}."
+                )
+
+    @property
+    def evaluation_steps(self) -> int:
+        """Steps between evaluations."""
+        return self.evaluate_every or evaluation_interval(self.steps)
+
+
+def _require(good: bool, name: str, allowed: str, value: object) -> None:
+    if not good:
+        raise ValueError(f"{name} must be {allowed}, not {value}.")

@@ -1,0 +1,176 @@
+"""Everything that one training step changes: weights, optimisers, average, step number."""
+
+import math
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import send_to_device
+from torch import Generator, Tensor, nn
+
+from bayesattn.training.average import Average
+from bayesattn.training.checkpoint import Checkpoint, Tensors
+from bayesattn.training.config import TrainConfig
+from bayesattn.training.optimizers import (
+    load_optimizer_tensors,
+    make_optimizers,
+    optimizer_tensors,
+    set_learning_rate,
+)
+from bayesattn.training.schedule import warmup_stable_decay
+from bayesattn.training.seeds import step_seed
+from bayesattn.training.task import Task
+
+
+class DivergedError(ValueError):
+    """The loss, the gradient or the weights are no finite numbers any more."""
+
+
+class Learner:
+    """A model being trained. `advance` is one step and waits for no device."""
+
+    def __init__(
+        self, task: Task, model: nn.Module, config: TrainConfig, accelerator: Accelerator
+    ) -> None:
+        processes = accelerator.num_processes
+        if config.batch_size % processes:
+            raise ValueError(
+                f"batch_size {config.batch_size} cannot be shared by {processes} processes: "
+                "choose a multiple."
+            )
+        self.task, self.config, self.accelerator = task, config, accelerator
+        self.model = model.to(accelerator.device)
+        self.parallel: nn.Module = accelerator.prepare_model(self.model)
+        self.trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizers = make_optimizers(self.model, config)
+        self.average = Average(self.model, config.ema) if config.ema else None
+        self.step = 0
+        self.learning_rate = 0.0
+        self._generator = Generator()
+        self.losses: list[float] = []
+        self.norms: list[float] = []
+        self._losses: list[Tensor] = []  # not yet asked of the device
+        self._norms: list[Tensor] = []
+
+    def advance(self) -> None:
+        """One step on fresh data, which depend on the step number alone."""
+        config = self.config
+        self._seed()
+        batch = self.task.batch(
+            self._generator, config.batch_size // self.accelerator.num_processes
+        )
+        if self.accelerator.device.type != "cpu":
+            batch = send_to_device(batch, self.accelerator.device)
+        self.model.train()
+        loss = self.task.loss(self.parallel, batch)
+        self.accelerator.backward(loss)
+        if config.clip is not None:
+            norm = self.accelerator.clip_grad_norm_(self.trained, config.clip)
+            assert norm is not None
+            self._norms.append(norm)
+        factor = warmup_stable_decay(self.step, config.steps, config.warmup, config.decay)
+        set_learning_rate(self.optimizers, factor)
+        self.learning_rate = factor * config.lr
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        if self.average:
+            self.average.update(self.step)
+        self._losses.append(loss.detach())
+        self.step += 1
+
+    def evaluate(self) -> dict[str, float]:
+        """The task's evaluation, of the averaged weights if there are any."""
+        self.model.eval()
+        with torch.no_grad():
+            if self.average is None:
+                return self.task.evaluate(self.model)
+            with self.average.applied():
+                return self.task.evaluate(self.model)
+
+    def collect(self) -> None:
+        """Bring losses and gradient norms over from the device, averaged over all processes.
+
+        Raises:
+            DivergedError: if one of them, or a weight, is not finite; it names the step.
+        """
+        first = self.step - len(self._losses) + 1
+        for name, waiting, known in (
+            ("loss", self._losses, self.losses),
+            ("gradient", self._norms, self.norms),
+        ):
+            if not waiting:
+                continue
+            values = self._mean(torch.stack(waiting).double()).tolist()
+            waiting.clear()
+            for step, value in enumerate(values, first):
+                if not math.isfinite(value):
+                    raise DivergedError(f"The {name} became {value} at step {step}")
+            known.extend(values)
+        if not nn.utils.get_total_norm(self.trained).isfinite():
+            raise DivergedError(f"The weights ceased to be finite at step {self.step}")
+
+    def forget(self) -> None:
+        """Begin new lists of losses and norms."""
+        self.losses.clear()
+        self.norms.clear()
+
+    def tensors(self) -> dict[str, Tensors]:
+        """What a checkpoint keeps in safetensors files."""
+        found = {
+            "model": model_tensors(self.model),
+            "optimizer": optimizer_tensors(self.model, self.optimizers),
+        }
+        return found | ({"ema": self.average.tensors()} if self.average else {})
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps in state.json, after `collect`.
+
+        There is no state of a random generator in it: seed and step determine every draw.
+        """
+        return {"seed": self.config.seed, "losses": self.losses, "norms": self.norms}
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint as if nothing had happened."""
+        load_model_tensors(self.model, checkpoint.tensors("model"))
+        load_optimizer_tensors(self.model, self.optimizers, checkpoint.tensors("optimizer"))
+        if self.average:
+            self.average.load(checkpoint.tensors("ema"))
+        self.step = checkpoint.step
+        self.losses, self.norms = list(checkpoint.state["losses"]), list(checkpoint.state["norms"])
+
+    def _mean(self, values: Tensor) -> Tensor:
+        mean = self.accelerator.reduce(values, reduction="mean")
+        assert isinstance(mean, Tensor)
+        return mean
+
+    def _seed(self) -> None:
+        where = (self.accelerator.process_index, self.accelerator.num_processes)
+        self._generator.manual_seed(step_seed(self.config.seed, self.step, *where, "data"))
+        noise = step_seed(self.config.seed, self.step, *where, "noise")
+        # torch.manual_seed would look for every kind of device, which takes longer than a layer.
+        torch.default_generator.manual_seed(noise)
+        if self.accelerator.device.type == "cuda":
+            torch.cuda.manual_seed(noise)
+
+
+def model_tensors(model: nn.Module) -> Tensors:
+    """Parameters and buffers by name; of tied ones, the first name only."""
+    found: Tensors = {}
+    known: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in known:
+            known.add(id(tensor))
+            found[name] = tensor.detach().contiguous()
+    return found
+
+
+@torch.no_grad()
+def load_model_tensors(model: nn.Module, tensors: Tensors) -> None:
+    """Set parameters and buffers in place."""
+    own = model.state_dict(keep_vars=True)
+    expected = model_tensors(model).keys()
+    if strange := expected ^ tensors.keys():
+        raise ValueError(f"The weights are of another model: {min(strange)} is not in both.")
+    for name, tensor in tensors.items():
+        own[name].copy_(tensor)

@@ -1,0 +1,234 @@
+"""One training loop for tunnels and language models, on CPU, GPU or several processes.
+
+A step depends on the config, the step number and the weights alone. So a run that was killed
+continues from its last checkpoint to exactly the result it would have had; evaluations and
+checkpoints can be made whenever wanted without changing it.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from torch import nn
+
+from bayesattn.training.config import TrainConfig
+from bayesattn.training.interrupt import Interrupt
+from bayesattn.training.learner import DivergedError, Learner, load_model_tensors
+from bayesattn.training.progress import Bar
+from bayesattn.training.runs import Run
+from bayesattn.training.schedule import checkpoint_steps
+from bayesattn.training.task import Task
+
+Stopped = Literal["finished", "target", "interrupted"]
+CHECKPOINT_SHARE = 0.02
+"""Share of the time that checkpoints may take where the config does not say when."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a training ended."""
+
+    step: int
+    metrics: dict[str, float]
+    """Of the last evaluation."""
+    stopped: Stopped
+    seconds: float
+    """Spent in training, evaluations and checkpoints, all resumes together."""
+
+
+def train(
+    task: Task, model: nn.Module, config: TrainConfig, run: Run, *, progress: bool = True
+) -> Result:
+    """Train `model` in place, from the run's last checkpoint if it has one.
+
+    Args:
+        task: data, loss and evaluation.
+        model: with its initial weights, the same whenever the run is resumed.
+        config: the one that the run was created with.
+        run: where checkpoints and metrics go.
+        progress: whether to show a bar if standard error is a terminal.
+
+    Raises:
+        DivergedError: if a loss is not finite; the last good checkpoint is kept.
+        WriteError: if the disk is full; likewise.
+    """
+    if run.finished:
+        return _finished(run, model)
+    accelerator = Accelerator()
+    threads = config.threads or run.environment["threads"]
+    devices = [accelerator.device] if accelerator.device.type == "cuda" else []
+    with (
+        run.locked() if accelerator.is_main_process else nullcontext(),
+        _threads(threads),
+        torch.random.fork_rng(devices),
+        Interrupt() as interrupt,
+        Bar(config.steps, progress and accelerator.is_main_process) as bar,
+    ):
+        return _Loop(Learner(task, model, config, accelerator), run, interrupt, bar).run()
+
+
+class _Loop:
+    """When to log, evaluate, save and stop."""
+
+    def __init__(self, learner: Learner, run: Run, interrupt: Interrupt, bar: Bar) -> None:
+        self.learner, self.config, self.accelerator = learner, learner.config, learner.accelerator
+        self.folder, self.interrupt, self.bar = run, interrupt, bar
+        self.kept = frozenset(checkpoint_steps(self.config.steps) if self.config.dynamics else ())
+        self.metrics: dict[str, float] = {}
+        self.evaluated = -1  # the step of these metrics
+        self.stopped: Stopped | None = None
+        self.start = time.perf_counter()
+        self.saved, self.saving = self.start, 0.0
+
+    def run(self) -> Result:
+        self._restore()
+        self.stopped = self._complete()
+        while not self.stopped:
+            self.learner.advance()
+            with self._explained():
+                self._after_step()
+        result = Result(self.learner.step, self.metrics, self.stopped, round(self._seconds(), 3))
+        if self.stopped != "interrupted" and self.accelerator.is_main_process:
+            self.folder.finish(vars(result))
+        self.accelerator.wait_for_everyone()
+        return result
+
+    def _restore(self) -> None:
+        """Begin at the last good checkpoint, or write the first one: a full disk shows at once."""
+        step = None
+        if self.accelerator.is_main_process and self.folder.steps():
+            try:
+                step = self.folder.checkpoint().step
+            except ValueError:
+                step = None  # all are damaged, which was warned of: begin again
+        step = self._agreed(step)
+        if step is None:
+            if self.accelerator.is_main_process:
+                self.folder.rewind(-1)
+            self._save()
+            return
+        checkpoint = self.folder.checkpoint(step)
+        self.learner.load(checkpoint)
+        self.metrics, self.evaluated = checkpoint.state["metrics"], checkpoint.state["evaluated"]
+        self.start -= checkpoint.state["seconds"]
+        if self.accelerator.is_main_process:
+            self.folder.rewind(step)
+        self.bar.update(step, self.metrics)
+
+    def _complete(self) -> Stopped | None:
+        step, target = self.learner.step, self.config.target
+        if target is not None and self.evaluated == step and self.metrics["mae"] <= target:
+            return "target"
+        return "finished" if step == self.config.steps else None
+
+    def _after_step(self) -> None:
+        learner, config, step = self.learner, self.config, self.learner.step
+        line: dict[str, Any] = {"step": step}
+        if step % config.evaluation_steps == 0 or step == config.steps:
+            learner.collect()
+            self.metrics, self.evaluated = self._agreed(self._evaluation()), step
+            line |= self.metrics
+        complete = self._complete()
+        logs = step % config.log_every == 0 or complete is not None
+        if logs:
+            learner.collect()
+            line |= self._averages()
+            learner.forget()
+        if len(line) > 1:
+            self.bar.update(step, line)
+            if self.accelerator.is_main_process:
+                self.folder.log(line | {"seconds": round(self._seconds(), 3)})
+        # Asked once: a signal between two looks would leave without saving.
+        self.stopped = complete or ("interrupted" if self._interrupted() else None)
+        if self._saves(logs):
+            self._save()
+
+    def _evaluation(self) -> dict[str, float] | None:
+        if not self.accelerator.is_main_process:
+            return None
+        found = self.learner.evaluate()
+        for name, value in found.items():
+            if not math.isfinite(value):
+                raise DivergedError(
+                    f"The evaluated {name} became {value} at step {self.learner.step}"
+                )
+        return found
+
+    def _averages(self) -> dict[str, float]:
+        learner = self.learner
+        found = {"loss": sum(learner.losses) / len(learner.losses)}
+        if learner.norms:
+            found["gradient"] = sum(learner.norms) / len(learner.norms)
+        return found | {"lr": learner.learning_rate}
+
+    def _saves(self, logs: bool) -> bool:
+        step, every = self.learner.step, self.config.checkpoint_every
+        if self.stopped or step in self.kept:
+            return True
+        if every:
+            return step % every == 0
+        affordable = self.saving <= CHECKPOINT_SHARE * (time.perf_counter() - self.saved)
+        return logs and self._agreed(affordable)
+
+    def _save(self) -> None:
+        began = time.perf_counter()
+        self.learner.collect()
+        if self.accelerator.is_main_process:
+            state = {
+                **self.learner.state(),
+                "metrics": self.metrics,
+                "evaluated": self.evaluated,
+                "seconds": self._seconds(),
+            }
+            self.folder.save(self.learner.step, self.learner.tensors(), state, self.kept)
+        self.saved = time.perf_counter()
+        self.saving = self.saved - began
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self.start
+
+    def _interrupted(self) -> bool:
+        # Processes have to stop at the same step, and asking each other at every one is slow.
+        if self.accelerator.num_processes == 1:
+            return self.interrupt.asked
+        if self.learner.step % self.config.log_every:
+            return False
+        asked = torch.tensor(float(self.interrupt.asked), device=self.accelerator.device)
+        return bool(self.accelerator.reduce(asked))
+
+    def _agreed(self, value: Any) -> Any:
+        """What the main process says."""
+        return broadcast_object_list([value])[0] if self.accelerator.num_processes > 1 else value
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except DivergedError as error:
+            raise DivergedError(
+                f"{error}, so training stopped; the checkpoint of step {self.folder.steps()[-1]} "
+                "is kept: try a smaller lr or clip."
+            ) from None
+
+
+def _finished(run: Run, model: nn.Module) -> Result:
+    load_model_tensors(model, run.checkpoint().tensors("model"))
+    assert run.finished is not None
+    return Result(**run.finished)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Sums are split by thread, so the same continuation needs the same number of them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,79 @@
+"""AdamW, or Muon for hidden matrices and AdamW for the rest; and their state as flat tensors."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from bayesattn.models import parameter_groups
+from bayesattn.training.checkpoint import Tensors
+from bayesattn.training.config import TrainConfig
+
+NOT_HIDDEN = frozenset({"embedding", "embed_tokens", "head", "lm_head"})
+"""Modules whose matrices are tables or classifiers, which Muon is not made for."""
+
+
+def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
+    """One or two optimisers; each group remembers its highest learning rate as "peak"."""
+    groups = parameter_groups(model, config.weight_decay, config.lr, config.prior_lr)
+    optimizers: list[Optimizer] = []
+    if config.optimizer == "muon" and (matrices := _take_hidden(model, groups)):
+        # Scaled to AdamW's usual step, so that lr and weight decay mean the same for both.
+        settings = {"lr": config.lr, "weight_decay": config.weight_decay}
+        optimizers.append(torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **settings))
+    groups = [group for group in groups if group["params"]]
+    if groups:
+        optimizers.append(torch.optim.AdamW(groups, betas=config.betas, fused=True))
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["peak"] = group["lr"]
+    return optimizers
+
+
+def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:
+    """Lr = factor × peak in every group."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = factor * group["peak"]
+
+
+def optimizer_tensors(model: nn.Module, optimizers: list[Optimizer]) -> Tensors:
+    """The whole state as `parameter/moment` tensors; hyper-parameters come from the config."""
+    return {
+        f"{name}/{key}": value.contiguous()
+        for name, parameter in model.named_parameters()
+        for optimizer in optimizers
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def load_optimizer_tensors(model: nn.Module, optimizers: list[Optimizer], tensors: Tensors) -> None:
+    """Continue from a saved state, exactly."""
+    parameters = dict(model.named_parameters())
+    owner = {
+        parameter: optimizer
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    for path, value in tensors.items():
+        name, _, key = path.rpartition("/")
+        parameter = parameters[name]
+        # Counters stay where the optimiser made them: a fused step wants them with the weights.
+        owner[parameter].state[parameter][key] = value.to(parameter.device)
+
+
+def _take_hidden(model: nn.Module, groups: list[dict[str, Any]]) -> list[nn.Parameter]:
+    """Remove hidden matrices from the group with weight decay, and return them."""
+    hidden = {
+        id(parameter)
+        for name, parameter in model.named_parameters()
+        if parameter.dim() == 2 and not NOT_HIDDEN.intersection(name.split("."))
+    }
+    taken: list[nn.Parameter] = []
+    for group in groups:
+        if group["name"] == "decay":
+            taken = [p for p in group["params"] if id(p) in hidden]
+            group["params"] = [p for p in group["params"] if id(p) not in hidden]
+    return taken

@@ -1,0 +1,145 @@
+"""Training on a tunnel: the model learns the posterior, or the outcomes drawn from it."""
+
+import math
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from accelerate import PartialState
+from torch import Generator, Tensor, nn
+
+from bayesattn.models.architectures import Architecture, Predictor, build, make_architecture
+from bayesattn.training.config import TrainConfig
+from bayesattn.training.learner import load_model_tensors
+from bayesattn.training.loop import train
+from bayesattn.training.runs import Run
+from bayesattn.training.seeds import WATCH_SEED
+from bayesattn.tunnels import Batch, Tunnel, make_tunnel
+
+WATCHED = 512
+"""Sequences of the evaluation during training."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A training was stopped by Ctrl-C after saving; the message says how to go on."""
+
+
+class TunnelTask:
+    """Cross-entropy at the scored positions; entropy error and divergence on held-out sequences."""
+
+    def __init__(self, tunnel: Tunnel, labels: Literal["posterior", "sampled"]) -> None:
+        self.tunnel = tunnel
+        self.labels = labels
+
+    def batch(self, generator: Generator, batch_size: int) -> Batch:
+        """Fresh sequences."""
+        return self.tunnel.sample(batch_size, generator)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """-Σ_y p(y) ln q(y), mean over sequences and steps; p is the posterior or the label."""
+        logits = model(batch.inputs, batch.scored)
+        if self.labels == "sampled":
+            return nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
+        return -(batch.posterior.to(logits.dtype) * logits.log_softmax(-1)).sum(-1).mean()
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Bits: "mae", the mean of |H(model) - H(Bayes)| per token, and "kl", KL(Bayes ‖ model)."""
+        device = next(model.parameters()).device
+        error, divergence = [], []
+        for batch in self._watched:
+            inputs, scored = batch.inputs.to(device), batch.scored.to(device)
+            q = model(inputs, scored).cpu().double().log_softmax(-1)
+            p = batch.posterior
+            bayes = -torch.special.xlogy(p, p).sum(-1)
+            error.append((-(q.exp() * q).sum(-1) - bayes).abs())
+            divergence.append(-(p * q).sum(-1) - bayes)
+        return {
+            name: torch.cat(nats).mean().item() / math.log(2)
+            for name, nats in (("mae", error), ("kl", divergence))
+        }
+
+    @cached_property
+    def _watched(self) -> list[Batch]:
+        generator = Generator().manual_seed(WATCH_SEED)
+        return [self.tunnel.sample(WATCHED // 4, generator) for _ in range(4)]
+
+
+def train_tunnel(
+    tunnel: Tunnel,
+    architecture: Architecture,
+    config: TrainConfig,
+    folder: Path | str,
+    *,
+    progress: bool = True,
+    command: str | None = None,
+) -> Run:
+    """Train `architecture` on `tunnel` in the run `folder`: begin it, continue it, or just open it.
+
+    Args:
+        tunnel: the task.
+        architecture: the model.
+        config: how to train.
+        folder: of the run; one with another config is refused.
+        progress: whether to show a bar if standard error is a terminal.
+        command: what was typed to get this run, for the record.
+
+    Raises:
+        Interrupted: after Ctrl-C; everything is saved.
+    """
+    run = _shared_run(folder, run_config(tunnel, architecture, config, command))
+    if run.finished:
+        return run
+    model = build(architecture, tunnel, config.seed)
+    result = train(TunnelTask(tunnel, config.labels), model, config, run, progress=progress)
+    if result.stopped == "interrupted":
+        raise Interrupted(
+            f"Stopped after step {result.step} of {config.steps} and saved; "
+            f"continue with: bayesattn tunnel train --resume {folder}"
+        )
+    return run
+
+
+def run_config(
+    tunnel: Tunnel, architecture: Architecture, config: TrainConfig, command: str | None = None
+) -> dict[str, Any]:
+    """What config.json of such a run holds."""
+    return {
+        "tunnel": tunnel.to_dict(),
+        "architecture": architecture.to_dict(),
+        "training": asdict(config),
+        "command": command,
+    }
+
+
+def parse_config(run: Run) -> tuple[Tunnel, Architecture, TrainConfig]:
+    """What a run was made of."""
+    try:
+        parts = run.config["tunnel"], run.config["architecture"], run.config["training"]
+    except KeyError as error:
+        raise ValueError(f"The run in {run.folder} is not of a tunnel: no {error}.") from None
+    return make_tunnel(**parts[0]), make_architecture(**parts[1]), TrainConfig(**parts[2])
+
+
+def load_predictor(run: Run | Path | str, step: int | None = None) -> tuple[Predictor, Tunnel]:
+    """The model of a run at `step`, or as it is now, ready for evaluation; and its tunnel.
+
+    Averaged weights if the run keeps them.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    tunnel, architecture, config = parse_config(run)
+    checkpoint = run.checkpoint(step)
+    model = build(architecture, tunnel, config.seed)
+    average = checkpoint.tensors("ema") if checkpoint.has("ema") else {}
+    load_model_tensors(model, {**checkpoint.tensors("model"), **average})
+    return model.eval(), tunnel
+
+
+def _shared_run(folder: Path | str, config: dict[str, Any]) -> Run:
+    """The run, created by the first of several processes."""
+    state = PartialState()
+    if state.is_main_process:
+        Run.create(folder, config)
+    state.wait_for_everyone()
+    return Run.open(folder)
