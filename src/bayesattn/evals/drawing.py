@@ -71,10 +71,15 @@ def draw(fidelity: Fidelity, shown: Beliefs, horizon: int, title: str) -> Pictur
     return Picture("fidelity", figure, caption, f"{caption} {_spoken(fidelity)}")
 
 
+def check_format(path: Path) -> None:
+    """Refuse endings other than `FORMATS`."""
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"The image {path} must end in one of {', '.join(FORMATS)}")
+
+
 def save(picture: Picture, path: Path) -> None:
     """Write as SVG for pages, or as PNG or PDF on white for papers."""
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"{path.name} must end in {', '.join(FORMATS)}")
+    check_format(path)
     if path.suffix.lower() == ".svg":
         with house_style():
             save_picture(picture, path)

@@ -20,10 +20,11 @@ from bayesattn.evals.prediction import Model, device_of, evaluating, predict
 from bayesattn.evals.scores import METRICS, Scores
 from bayesattn.tunnels.base import Batch, Tunnel
 
-WATCH_SEED = 7_000_000_001
-"""Sequences that a training looks at while it runs, for example to stop early."""
 EVAL_SEED = 7_000_000_002
-"""Sequences that fidelity is measured on: no training, nor its early stop, has seen them."""
+"""Sequences that fidelity is measured on: no training has seen them, nor its early stop.
+
+Evaluations have the highest of the 32 bits that torch keeps of a seed set, trainings never.
+"""
 
 
 @dataclass(frozen=True)
