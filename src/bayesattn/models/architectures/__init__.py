@@ -8,21 +8,32 @@ import difflib
 from typing import Any
 
 from bayesattn.models.architectures.base import Architecture, Body, TunnelShape, field_names
+from bayesattn.models.architectures.lstm import LSTM
+from bayesattn.models.architectures.mamba import Mamba
+from bayesattn.models.architectures.matching import count_parameters, match_parameters
+from bayesattn.models.architectures.mlp import MLP
 from bayesattn.models.architectures.predictor import Predictor, build
 from bayesattn.models.architectures.transformer import Transformer
 
 __all__ = [
     "ARCHITECTURES",
+    "LSTM",
+    "MLP",
     "Architecture",
     "Body",
+    "Mamba",
     "Predictor",
     "Transformer",
     "TunnelShape",
     "build",
+    "count_parameters",
     "make_architecture",
+    "match_parameters",
 ]
 
-ARCHITECTURES: dict[str, type[Architecture]] = {kind.name: kind for kind in (Transformer,)}
+ARCHITECTURES: dict[str, type[Architecture]] = {
+    kind.name: kind for kind in (Transformer, LSTM, Mamba, MLP)
+}
 
 # Fields of the transformer that are not about attention: other architectures may lack them too.
 _GENERAL = ("layers", "width", "inner", "max_positions")

@@ -1,0 +1,110 @@
+"""Mamba-2 (Dao & Gu 2024, arXiv 2405.21060), the layers of transformers' `Mamba2Model`.
+
+    h_t = exp(Δ_t A) h_{t-1} + Δ_t B_t x_t,   y_t = C_t h_t       with Δ, B, C read from the input
+
+Mamba-2 and not Mamba: without GPU kernels transformers runs the first one as a Python loop over
+time whose backward is quadratic in the length, and the second one as matrix products over chunks.
+"""
+
+import logging
+import math
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from transformers import Mamba2Config, Mamba2Model
+
+from bayesattn.models.architectures.base import Architecture, Body, TunnelShape
+
+_CHUNK = 48  # longest chunk: work grows with its square, padding and overhead with their number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mamba(Architecture):
+    """Selective state-space model: a state of fixed size with input-dependent forgetting."""
+
+    name: ClassVar[str] = "mamba"
+
+    state: int = 16
+    """Size of the state of each channel."""
+    conv: int = 4
+    """Length of the causal convolution before the state."""
+    expand: int = 2
+    """Channels per unit of width."""
+    heads: int = 4
+    """Groups of channels that share one forgetting rate; expand times width must be a multiple."""
+
+    def __post_init__(self) -> None:
+        """Check the fields against each other."""
+        super().__post_init__()
+        self._check_positive("state", "conv", "expand", "heads")
+        if self.expand * self.width % self.heads:
+            raise ValueError(
+                f"expand {self.expand} times width {self.width} is not a multiple of "
+                f"heads {self.heads}"
+            )
+
+    def width_multiple(self) -> int:
+        """Heads divide the channels."""
+        return self.heads // math.gcd(self.heads, self.expand)
+
+    def body(self, tunnel: TunnelShape) -> "MambaBody":
+        """See the class."""
+        chunks = math.ceil(tunnel.positions / _CHUNK)
+        config = Mamba2Config(
+            vocab_size=1,  # the predictor embeds the inputs, so no token table is wanted
+            hidden_size=self.width,
+            num_hidden_layers=self.layers,
+            state_size=self.state,
+            conv_kernel=self.conv,
+            expand=self.expand,
+            num_heads=self.heads,
+            head_dim=self.expand * self.width // self.heads,
+            n_groups=1,
+            chunk_size=math.ceil(tunnel.positions / chunks),
+            use_cache=False,
+            pad_token_id=None,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+        return MambaBody(config)
+
+
+class MambaBody(Body):
+    """Layers of a `Mamba2Model`; its token table and final norm are left out."""
+
+    def __init__(self, config: Mamba2Config) -> None:
+        super().__init__()
+        self.layers = Mamba2Model(config).layers
+
+    def stages(self, x: Tensor) -> Iterator[Tensor]:
+        """See `Body.stages`."""
+        yield x
+        for layer in self.layers:
+            with _no_advice_on(x.device.type):
+                x = layer(x)
+            yield x
+
+
+class _Advice(logging.Filter):
+    """Drops the advice to install kernels."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for the advice."""
+        return "falling back to its reference PyTorch implementation" not in record.getMessage()
+
+
+@contextmanager
+def _no_advice_on(device: str) -> Generator[None]:
+    """On a CPU do not say that kernels are missing: they are for GPUs only."""
+    if device != "cpu":
+        yield
+        return
+    logger, advice = logging.getLogger("transformers.integrations.hub_kernels"), _Advice()
+    logger.addFilter(advice)
+    try:
+        yield
+    finally:
+        logger.removeFilter(advice)

@@ -1,0 +1,151 @@
+"""MLPs: what can be predicted without attention and without a recurrent state.
+
+    layer      x + mix(norm(x)), then x + down(gelu(up(norm(x))))
+
+`context` is what `mix` sees of the past:
+
+    position      nothing: there is no mix, every position stands alone
+    flattened     all embeddings up to the position, side by side in one row, zeros after it; in the
+                  first layer only, and only up to the tunnel's own length
+    mean          the running mean of the states up to the position, beside its own state
+    convolution   the last `kernel` states
+
+The last three are the fair controls: a network that cannot see the context fails for that reason.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from bayesattn.models.architectures.base import Architecture, Body, TunnelShape
+
+Context = Literal["position", "flattened", "mean", "convolution"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLP(Architecture):
+    """Residual feed-forward layers; `context` says what they see of the past."""
+
+    name: ClassVar[str] = "mlp"
+
+    context: Context = "position"
+    """What a position sees: itself, all before it side by side, their mean, or the last few."""
+    inner: int | None = None
+    """Hidden width of a feed-forward layer; four times the width if not given."""
+    kernel: int | None = None
+    """Positions seen by one convolution; just enough to see all through the layers by default."""
+
+    def __post_init__(self) -> None:
+        """Check the fields against each other."""
+        super().__post_init__()
+        self._check_positive("inner", "kernel")
+        if self.context not in get_args(Context):
+            raise ValueError(
+                f"unknown context {self.context!r}; choose one of {', '.join(get_args(Context))}"
+            )
+        if self.kernel is not None and self.context != "convolution":
+            raise ValueError(f"kernel needs context 'convolution', not {self.context!r}")
+
+    def body(self, tunnel: TunnelShape) -> "MLPBody":
+        """See the class."""
+        inner = self.inner or 4 * self.width
+        return MLPBody(
+            MLPLayer(self.width, inner, self._mix(layer, tunnel.positions))
+            for layer in range(self.layers)
+        )
+
+    def _mix(self, layer: int, positions: int) -> nn.Module | None:
+        match self.context:
+            case "flattened" if layer == 0:
+                return Flatten(self.width, positions)
+            case "mean":
+                return Mean(self.width)
+            case "convolution":
+                kernel = self.kernel or 1 + math.ceil((positions - 1) / self.layers)
+                return Convolution(self.width, kernel)
+            case _:
+                return None
+
+
+class MLPBody(Body):
+    """Layers, one after the other."""
+
+    def __init__(self, layers: Iterator["MLPLayer"]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def stages(self, x: Tensor) -> Iterator[Tensor]:
+        """See `Body.stages`."""
+        yield x
+        for layer in self.layers:
+            x = layer(x)
+            yield x
+
+
+class MLPLayer(nn.Module):
+    """Pre-norm residual layer: context if there is any, then feed-forward."""
+
+    def __init__(self, width: int, inner: int, mix: nn.Module | None) -> None:
+        super().__init__()
+        self.mix = None if mix is None else nn.Sequential(nn.RMSNorm(width, eps=1e-5), mix)
+        self.feed = nn.Sequential(
+            nn.RMSNorm(width, eps=1e-5), nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, D] to the same."""
+        if self.mix is not None:
+            x = x + self.mix(x)
+        return x + self.feed(x)
+
+
+class Flatten(nn.Module):
+    """linear([x_1 … x_p, 0 … 0]) at every position p, as a running sum of W_j x_j."""
+
+    def __init__(self, width: int, positions: int) -> None:
+        super().__init__()
+        self.positions = positions
+        self.linear = nn.Linear(positions * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, D] to the same; T beyond the slots is refused."""
+        length, width = x.shape[1:]
+        if length > self.positions:
+            raise ValueError(
+                f"the flattened mlp has {self.positions} slots, not {length}; "
+                "it predicts nothing beyond the length it was built for"
+            )
+        slots = self.linear.weight.view(width, self.positions, width)[:, :length]
+        each = torch.bmm(x.transpose(0, 1), slots.permute(1, 2, 0))
+        return each.cumsum(dim=0).transpose(0, 1) + self.linear.bias
+
+
+class Mean(nn.Module):
+    """linear([x_p, mean of x_1 … x_p])."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, D] to the same."""
+        count = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype)
+        return self.linear(torch.cat((x, x.cumsum(dim=1) / count[:, None]), dim=-1))
+
+
+class Convolution(nn.Module):
+    """Causal convolution: Σ_d W_d x_{p-d} over the last `kernel` positions, zeros before them."""
+
+    def __init__(self, width: int, kernel: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(width, width, kernel)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, D] to the same."""
+        (kernel,) = self.convolution.kernel_size
+        padded = nn.functional.pad(x.transpose(1, 2), (kernel - 1, 0))
+        return self.convolution(padded).transpose(1, 2)
