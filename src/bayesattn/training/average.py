@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bayesattn.training.checkpoint import Tensors
 
@@ -19,14 +19,15 @@ class Average:
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.decay = decay
         self.names = list(named)
-        self.weights = list(named.values())
+        self.weights: list[Tensor] = list(named.values())
         self.averages = [weight.detach().clone() for weight in self.weights]
 
     @torch.no_grad()
     def update(self, updates: int) -> None:
         """Take in the weights after another step; `updates` is how many came before."""
         decay = min(self.decay, (1 + updates) / (10 + updates))
-        torch._foreach_lerp_(self.averages, self.weights, 1 - decay)  # pyright: ignore[reportPrivateUsage]
+        # What torch.optim.swa_utils calls, too; its own class would ask the device at every step.
+        torch._foreach_lerp_(self.averages, self.weights, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextmanager
     def applied(self) -> Iterator[None]:

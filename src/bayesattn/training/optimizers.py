@@ -19,9 +19,13 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     groups = parameter_groups(model, config.weight_decay, config.lr, config.prior_lr)
     optimizers: list[Optimizer] = []
     if config.optimizer == "muon" and (matrices := _take_hidden(model, groups)):
-        # Scaled to AdamW's usual step, so that lr and weight decay mean the same for both.
-        settings = {"lr": config.lr, "weight_decay": config.weight_decay}
-        optimizers.append(torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **settings))
+        muon = torch.optim.Muon(
+            matrices,
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            adjust_lr_fn="match_rms_adamw",  # so that lr and decay mean the same for both
+        )
+        optimizers.append(muon)
     groups = [group for group in groups if group["params"]]
     if groups:
         optimizers.append(torch.optim.AdamW(groups, betas=config.betas, fused=True))
