@@ -7,6 +7,9 @@ from typing import Any
 from bayesattn.tunnels.base import Batch, LeakError, Tunnel
 from bayesattn.tunnels.bijection import Bijection
 from bayesattn.tunnels.hmm import HMM
+from bayesattn.tunnels.recall import Recall
+from bayesattn.tunnels.revision import Revision
+from bayesattn.tunnels.sticky import StickyChain
 
 __all__ = [
     "HMM",
@@ -14,11 +17,16 @@ __all__ = [
     "Batch",
     "Bijection",
     "LeakError",
+    "Recall",
+    "Revision",
+    "StickyChain",
     "Tunnel",
     "make_tunnel",
 ]
 
-TUNNELS: dict[str, type[Tunnel]] = {tunnel.name: tunnel for tunnel in (Bijection, HMM)}
+TUNNELS: dict[str, type[Tunnel]] = {
+    tunnel.name: tunnel for tunnel in (Bijection, HMM, Recall, Revision, StickyChain)
+}
 
 
 def make_tunnel(name: str, **fields: Any) -> Tunnel:

@@ -34,10 +34,10 @@ def sample_chain(
 def sample_observations(states: Tensor, emission: Tensor, generator: torch.Generator) -> Tensor:
     """[B, length] symbols: P(o_t = k | s_t = i) = emission[b, i, k]."""
     count, length = states.shape
-    chance = _uniform(length, count, generator).T[..., None]
-    thresholds = emission.cumsum(-1)[..., :-1]
-    index = states[..., None].expand(-1, -1, thresholds.shape[-1])
-    return (thresholds.gather(1, index) <= chance).sum(-1)
+    thresholds = emission.cumsum(-1)[..., :-1].permute(2, 1, 0).contiguous()
+    index = states.T.expand(len(thresholds), -1, -1)
+    chance = _uniform(length, count, generator)
+    return (thresholds.gather(1, index) <= chance).sum(0).T.contiguous()
 
 
 def _uniform(length: int, count: int, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,6 @@ and observations are drawn from the matrices as the header shows them, and the p
 same ones: there is no precision that the network could not have read.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
@@ -20,7 +19,7 @@ from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
 from bayesattn.tunnels.chains import sample_chain, sample_observations
 from bayesattn.tunnels.filtering import filter_states
 from bayesattn.tunnels.layouts import RowLayout, TokenLayout
-from bayesattn.tunnels.matrices import sample_rows
+from bayesattn.tunnels.matrices import check_grid, grid_rows, sample_rows, units_of
 
 HEADERS = ("rows", "tokens")
 
@@ -52,24 +51,9 @@ class HMM(Tunnel):
         at_least("length", self.length, 1)
         if self.header not in HEADERS:
             raise ValueError(f"header must be one of {', '.join(HEADERS)}, not {self.header!r}")
-        if not 0 < self.alpha < math.inf:
-            raise ValueError(f"alpha must be positive, not {self.alpha}")
-        widest = max(self.states, self.symbols)
-        if not 0 <= self.min_prob * widest <= 1 + 1e-9:
-            raise ValueError(
-                f"min_prob must lie between 0 and 1/{widest}, so that {widest} entries of a row "
-                f"fit, not {self.min_prob}"
-            )
-        if self.grid is None:
-            if self.header == "tokens":
-                raise ValueError("header='tokens' needs a grid of probabilities, for example 0.01")
-            return
-        if not 0 < self.grid <= 1 or not _whole(1 / self.grid):
-            raise ValueError(f"grid must be 1 divided by a whole number, not {self.grid}")
-        if not _whole(self.min_prob / self.grid) or self.min_prob <= 0:
-            raise ValueError(
-                f"min_prob must be a positive multiple of the grid {self.grid}, not {self.min_prob}"
-            )
+        if self.header == "tokens" and self.grid is None:
+            raise ValueError("header='tokens' needs a grid of probabilities, for example 0.01")
+        check_grid(max(self.states, self.symbols), self.alpha, self.min_prob, self.grid)
 
     @property
     def outcomes(self) -> int:
@@ -109,11 +93,9 @@ class HMM(Tunnel):
     @property
     def hypothesis_bits(self) -> float:
         """log2 of the number of pairs of matrices on the grid."""
-        if self.grid is None:
-            return math.inf
-        units, least = round(1 / self.grid), round(self.min_prob / self.grid)
-        rows = (math.comb(units - n * least + n - 1, n - 1) for n in (self.states, self.symbols))
-        return self.states * sum(math.log2(count) for count in rows)
+        transition = grid_rows(self.states, self.min_prob, self.grid)
+        emission = grid_rows(self.symbols, self.min_prob, self.grid)
+        return self.states * (transition + emission)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Matrices, header, state paths, observations, beliefs."""
@@ -183,12 +165,8 @@ class HMM(Tunnel):
         return replace(self, length=stretched_length(self.length, factor))
 
     @property
-    def _units(self) -> int | None:
-        return None if self.grid is None else round(1 / self.grid)
-
-    @property
     def _layout(self) -> RowLayout | TokenLayout:
-        units = self._units
+        units = units_of(self.grid)
         if self.header == "rows" or units is None:
             return RowLayout(self.states, self.symbols, self.length, units)
         least = round(self.min_prob * units)
@@ -197,7 +175,7 @@ class HMM(Tunnel):
     def _matrix(self, count: int, columns: int, generator: torch.Generator) -> Tensor:
         shape = (count, self.states, columns)
         return sample_rows(
-            shape, generator, alpha=self.alpha, min_prob=self.min_prob, units=self._units
+            shape, generator, alpha=self.alpha, min_prob=self.min_prob, units=units_of(self.grid)
         )
 
     def _filter(self, transition: Tensor, emission: Tensor, observations: Tensor) -> Tensor:
@@ -213,7 +191,7 @@ class HMM(Tunnel):
         matrix = matrix.double()
         if not bool(((matrix.sum(-1) - 1).abs() < 1e-6).all() & (matrix >= 0).all()):
             raise ValueError(f"every row of {name} must be probabilities that sum to 1")
-        units = self._units
+        units = units_of(self.grid)
         if units is None:
             return
         off = ((matrix * units).round() / units - matrix).abs().max().item()
@@ -222,7 +200,3 @@ class HMM(Tunnel):
                 f"every entry of {name} must be a multiple of {self.grid} and at least "
                 f"{self.min_prob}; use grid=None for other probabilities"
             )
-
-
-def _whole(value: float) -> bool:
-    return abs(value - round(value)) < 1e-9 * max(1.0, abs(value))

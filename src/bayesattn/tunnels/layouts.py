@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bayesattn.tunnels.matrices import read_logs
+
 
 @dataclass(frozen=True)
 class RowLayout:
@@ -57,18 +59,11 @@ class RowLayout:
         return header
 
     def matrices(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Transition and emission matrix, float64, as the header shows them.
-
-        Exactly, if they are on a grid; else to the precision of the features, rows summing to 1.
-        """
-        states, symbols = self.states, self.symbols
-        transition = inputs[:, :states, :states].double().exp()
-        emission = inputs[:, states : 2 * states, states : states + symbols].double().exp()
-        if self.units is not None:
-            return _on_grid(transition, self.units), _on_grid(emission, self.units)
+        """Transition and emission matrix, float64, as the header shows them."""
+        states, columns = self.states, slice(self.states, self.states + self.symbols)
         return (
-            transition / transition.sum(-1, keepdim=True),
-            emission / emission.sum(-1, keepdim=True),
+            read_logs(inputs[:, :states, :states], self.units),
+            read_logs(inputs[:, states : 2 * states, columns], self.units),
         )
 
     def steps(self, observations: Tensor) -> Tensor:
@@ -149,7 +144,3 @@ class TokenLayout:
     def observations(self, inputs: Tensor) -> Tensor:
         """[B, K] symbols."""
         return inputs[:, self.prefix + 1 :: 2] - (self._special + 4)
-
-
-def _on_grid(matrix: Tensor, units: int) -> Tensor:
-    return (matrix * units).round_().div_(units)

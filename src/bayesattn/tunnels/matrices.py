@@ -5,8 +5,52 @@ so that they still sum to 1: rounding leaves some units too few or too many, and
 to the smallest entries, or taken from the largest, one at a time and in turn.
 """
 
+import math
+
 import torch
 from torch import Tensor
+
+
+def check_grid(columns: int, alpha: float, min_prob: float, grid: float | None) -> None:
+    """Raise ValueError unless rows of this many columns can be drawn."""
+    if not 0 < alpha < math.inf:
+        raise ValueError(f"alpha must be positive, not {alpha}")
+    if not 0 <= min_prob * columns <= 1 + 1e-9:
+        raise ValueError(
+            f"min_prob must lie between 0 and 1/{columns}, since {columns} entries make a row, "
+            f"not {min_prob}"
+        )
+    if grid is None:
+        return
+    if not 0 < grid <= 1 or not _whole(1 / grid):
+        raise ValueError(f"grid must be 1 divided by a whole number, not {grid}")
+    if min_prob <= 0 or not _whole(min_prob / grid):
+        raise ValueError(f"min_prob must be a positive multiple of the grid {grid}, not {min_prob}")
+
+
+def units_of(grid: float | None) -> int | None:
+    """How many steps of the grid make 1."""
+    return None if grid is None else round(1 / grid)
+
+
+def grid_rows(columns: int, min_prob: float, grid: float | None) -> float:
+    """log2 of the number of different rows; infinite without a grid."""
+    units = units_of(grid)
+    if units is None:
+        return math.inf
+    free = units - columns * round(min_prob * units)
+    return math.log2(math.comb(free + columns - 1, columns - 1))
+
+
+def read_logs(logs: Tensor, units: int | None) -> Tensor:
+    """Float64 rows from their float32 logarithms.
+
+    Exactly, if they are on a grid; else to the precision of the logarithms, summing to 1.
+    """
+    rows = logs.double().exp_()
+    if units is None:
+        return rows.div_(rows.sum(-1, keepdim=True))
+    return rows.mul_(units).round_().div_(units)
 
 
 def sample_rows(
@@ -26,12 +70,14 @@ def sample_rows(
         min_prob: clip below this before renormalising.
         units: entries become multiples of 1 / units, and at least `min_prob`; None: no grid.
     """
-    weights = _gamma(shape, alpha, generator)
-    rows = (weights / weights.sum(-1, keepdim=True)).clamp_(min=min_prob)
-    rows /= rows.sum(-1, keepdim=True)
-    if units is None:
-        return rows
-    return round_rows(rows, units, round(min_prob * units)).double() / units
+    *outer, size = shape
+    # Entries first, rows last: every operation below runs over long contiguous vectors.
+    rows = _gamma((size, math.prod(outer)), alpha, generator)
+    rows = rows.div_(rows.sum(0)).clamp_(min=min_prob)
+    rows /= rows.sum(0)
+    if units is not None:
+        rows = _round(rows, units, round(min_prob * units)).double().div_(units)
+    return rows.T.reshape(shape)
 
 
 def round_rows(rows: Tensor, units: int, least: int) -> Tensor:
@@ -42,24 +88,29 @@ def round_rows(rows: Tensor, units: int, least: int) -> Tensor:
     surplus u and room r_i = x_i - least: entries with Σ_j min(r_i, r_j) <= u lose all their room,
     the others share the rest equally, and the remainder of that division comes from the largest.
     """
-    values = (rows * units).round_().long().clamp_(min=least)
-    size = values.shape[-1]
-    surplus = values.sum(-1, keepdim=True) - units
-    first, second = values[..., :, None], values[..., None, :]
-    index = torch.arange(size, device=rows.device)
-    ties_before = (first == second) & (index < index[:, None])
-    smaller = ((second < first) | ties_before).sum(-1)
-    larger = ((second > first) | ties_before).sum(-1)
+    entries = rows.reshape(-1, rows.shape[-1]).T.contiguous()
+    return _round(entries, units, least).T.reshape(rows.shape).long()
 
-    missing = (-surplus).clamp(min=0)
-    added = missing // size + (smaller < missing % size)
 
-    surplus = surplus.clamp(min=0)
+def _round(rows: Tensor, units: int, least: int) -> Tensor:
+    """`round_rows` of [size, rows], in int32."""
+    size = len(rows)
+    values = (rows * units).round_().int().clamp_(min=least)
+    surplus = values.sum(0, dtype=torch.int32) - units
+    # Equal entries are told apart by their index, so that ranks are a permutation.
+    index = torch.arange(size, dtype=torch.int32, device=rows.device)
+    distinct = values * size + index[:, None]
+    rank = (distinct[None] < distinct[:, None]).sum(1, dtype=torch.int32)
+
+    missing = (-surplus).clamp_(min=0)
+    added = missing // size + (rank < missing % size)
+
+    surplus = surplus.clamp_(min=0)
     room = values - least
-    emptied = torch.minimum(first, second).sub_(least).sum(-1) <= surplus
-    rest = surplus - (room * emptied).sum(-1, keepdim=True)
-    sharers = (size - emptied.sum(-1, keepdim=True)).clamp(min=1)
-    taken = torch.where(emptied, room, rest // sharers + (larger < rest % sharers))
+    emptied = torch.minimum(room[None], room[:, None]).sum(1, dtype=torch.int32) <= surplus
+    rest = surplus - (room * emptied).sum(0, dtype=torch.int32)
+    sharers = (size - emptied.sum(0, dtype=torch.int32)).clamp_(min=1)
+    taken = torch.where(emptied, room, rest // sharers + (rank >= size - rest % sharers))
     return values + added - taken
 
 
@@ -71,3 +122,7 @@ def _gamma(shape: tuple[int, ...], alpha: float, generator: torch.Generator) -> 
     concentration = torch.full(shape, alpha, dtype=torch.float64, device=device)
     # torch.distributions has no generator argument; this is the sampler that it calls.
     return torch._standard_gamma(concentration, generator=generator)  # pyright: ignore[reportPrivateUsage]
+
+
+def _whole(value: float) -> bool:
+    return abs(value - round(value)) < 1e-9 * max(1.0, abs(value))

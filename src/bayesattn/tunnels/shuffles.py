@@ -3,20 +3,36 @@
 import torch
 from torch import Tensor
 
+SMALL = 256
+"""Up to this size, ties among 32-bit numbers are rare enough to redraw; beyond, 64 bits."""
 
-def random_orders(rows: int, size: int, generator: torch.Generator) -> Tensor:
-    """[rows, size] int64, each row a uniformly random order of 0 .. size-1.
 
-    Sorts random numbers that carry their index in the lowest bits. Against `rand().argsort()`
-    this needs no second array, and numpy sorts plain integers many times faster than torch.
-    With 63 bits, rows of thousands still hold practically no ties between random numbers.
+def random_orders(
+    rows: int, size: int, generator: torch.Generator, *, take: int | None = None
+) -> Tensor:
+    """[rows, take] int64: each row the beginning of a uniformly random order of 0 .. size-1.
+
+    Sorts random numbers that carry their index in the lowest bits, which numpy does many times
+    faster than torch's argsort. Rows in which two random numbers tie would favour the lower
+    index; they are drawn again, so that every order is exactly equally likely.
     """
     bits = (size - 1).bit_length()
-    device = generator.device
-    packed = torch.randint(1 << (63 - bits), (rows, size), generator=generator, device=device)
-    packed.bitwise_left_shift_(bits).bitwise_or_(torch.arange(size, device=device))
-    if device.type == "cpu":
-        packed.numpy().sort(axis=1)  # in place: the array shares the tensor's memory
-    else:
-        packed = packed.sort(dim=1).values
-    return packed.bitwise_and_((1 << bits) - 1)
+    dtype, free = (torch.int32, 31) if size <= SMALL else (torch.int64, 63)
+    index = torch.arange(size, dtype=dtype, device=generator.device)
+    packed = torch.randint(
+        1 << (free - bits), (rows, size), dtype=dtype, generator=generator, device=generator.device
+    )
+    packed = _sorted(packed.bitwise_left_shift_(bits).bitwise_or_(index))
+    tied = ((packed[:, 1:] ^ packed[:, :-1]) < (1 << bits)).any(1)
+    orders = (packed[:, :take] & ((1 << bits) - 1)).long()
+    again = int(tied.sum())
+    if again:
+        orders[tied] = random_orders(again, size, generator, take=take)
+    return orders
+
+
+def _sorted(values: Tensor) -> Tensor:
+    if values.device.type != "cpu":
+        return values.sort(dim=1).values
+    values.numpy().sort(axis=1)  # in place: the array shares the tensor's memory
+    return values

@@ -1,0 +1,50 @@
+"""Predictors that know nothing of the sequence, or too little: what a model has to beat.
+
+Each returns probabilities [B, S, C] for a posterior [B, S, C], so that every measure of fidelity
+can be taken of it as of a model. A number such as "0.4 bits of entropy error" means nothing until
+the uniform predictor has been seen to reach the same.
+"""
+
+import torch
+from torch import Tensor
+
+
+def uniform_predictor(posterior: Tensor) -> Tensor:
+    """1 / C everywhere."""
+    return torch.full_like(posterior, 1 / posterior.shape[-1])
+
+
+def constant_predictor(posterior: Tensor) -> Tensor:
+    """The mean posterior, the same at every position: of all constants the least KL(Bayes‖·)."""
+    return posterior.mean((0, 1), keepdim=True).expand_as(posterior)
+
+
+def instance_predictor(posterior: Tensor) -> Tensor:
+    """The mean posterior of each sequence: a constant that knows the instance of the task."""
+    return posterior.mean(1, keepdim=True).expand_as(posterior)
+
+
+def entropy_bits(probabilities: Tensor) -> Tensor:
+    """-Σ p log2 p over the last dimension, with 0 log 0 = 0."""
+    return torch.special.entr(probabilities).sum(-1) / torch.log(probabilities.new_tensor(2.0))
+
+
+def uniform_entropy_mae(posterior: Tensor) -> float:
+    """Mean of log2 C - H: the entropy error of the uniform predictor, in bits."""
+    uniform = torch.log2(posterior.new_tensor(float(posterior.shape[-1])))
+    return (uniform - entropy_bits(posterior)).mean().item()
+
+
+def constant_entropy_mae(posterior: Tensor) -> float:
+    """Least mean |h - H| of any constant entropy h (the median), in bits.
+
+    Right entropies can come with wrong probabilities, so this bounds what an entropy error shows.
+    """
+    bits = entropy_bits(posterior)
+    return (bits - bits.flatten().median()).abs().mean().item()
+
+
+def instance_entropy_mae(posterior: Tensor) -> float:
+    """Least mean |h_b - H| with a constant entropy per sequence, in bits."""
+    bits = entropy_bits(posterior)
+    return (bits - bits.median(1, keepdim=True).values).abs().mean().item()
