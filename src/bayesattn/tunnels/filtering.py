@@ -49,22 +49,29 @@ def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor)
     count, length, states = likelihoods.shape
     # Sequences last: each step is a few operations on long contiguous vectors.
     steps = likelihoods.double().permute(1, 2, 0).contiguous()
-    moves = transition.double().expand(count, -1, -1).permute(1, 2, 0).contiguous()
+    shared = transition.dim() == 2
+    moves = transition.double()
+    moves = moves.T.contiguous() if shared else moves.permute(1, 2, 0).contiguous()
+    arriving = torch.empty_like(moves)
     predicted = steps.new_empty(length + 1, states, count)
     predicted[0] = initial.double().expand(count, -1).T
     filtered = torch.empty_like(steps)
     norms = steps.new_empty(length, count)
-    arriving = torch.empty_like(moves)
     beliefs = predicted.unbind()
     for t, (step, now, norm) in enumerate(zip(steps, filtered, norms, strict=True)):
         torch.mul(beliefs[t], step, out=now)
         torch.sum(now, 0, out=norm)
         now.div_(norm)
-        torch.mul(now[:, None], moves, out=arriving)
-        torch.sum(arriving, 0, out=beliefs[t + 1])
+        if shared:
+            torch.mm(moves, now, out=beliefs[t + 1])
+        else:
+            torch.mul(now[:, None], moves, out=arriving)
+            torch.sum(arriving, 0, out=beliefs[t + 1])
     if not bool((norms > 0).all()):
-        step, row = torch.nonzero(~(norms > 0))[0].tolist()
-        raise ValueError(f"observation {step} of sequence {row} has probability 0 in every state")
+        step, row = torch.nonzero(~(norms > 0))[0]
+        raise ValueError(
+            f"observation {int(step)} of sequence {int(row)} has probability 0 in every state"
+        )
     return FilteredStates(
         filtered.permute(2, 0, 1).contiguous(),
         predicted[:-1].permute(2, 0, 1).contiguous(),

@@ -128,12 +128,12 @@ class TokenLayout:
 
     def matrices(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Transition and emission matrix, float64."""
-        states = self.states
+        states, symbols = self.states, self.symbols
         entries = (inputs[:, : self.prefix] + self.least).double() / self.units
         middle = 1 + states * states
         return (
-            entries[:, 1:middle].unflatten(1, (states, states)),
-            entries[:, middle + 1 : -1].unflatten(1, (states, self.symbols)),
+            entries[:, 1:middle].reshape(-1, states, states),
+            entries[:, middle + 1 : -1].reshape(-1, states, symbols),
         )
 
     def steps(self, observations: Tensor) -> Tensor:

@@ -121,7 +121,8 @@ def _gamma(shape: tuple[int, ...], alpha: float, generator: torch.Generator) -> 
         return uniform.neg_().log1p_().neg_()
     concentration = torch.full(shape, alpha, dtype=torch.float64, device=device)
     # torch.distributions has no generator argument; this is the sampler that it calls.
-    return torch._standard_gamma(concentration, generator=generator)  # pyright: ignore[reportPrivateUsage]
+    sampler = torch._standard_gamma  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+    return sampler(concentration, generator=generator)
 
 
 def _whole(value: float) -> bool:

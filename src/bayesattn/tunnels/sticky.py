@@ -16,10 +16,10 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from bayesattn.priors.base import at_least
 from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
-from bayesattn.tunnels.chains import sample_chain
 from bayesattn.tunnels.filtering import filter_likelihoods
 from bayesattn.tunnels.trivial import entropy_bits
 
@@ -108,12 +108,15 @@ class StickyChain(Tunnel):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Path and noisy observations."""
         device = generator.device
-        first = torch.randint(self.symbols, (batch_size,), generator=generator, device=device)
-        transition = self.transition.to(device).expand(batch_size, -1, -1)
-        path = sample_chain(first, transition, self.length + 1, generator)
-        shape = (batch_size, self.length, self.width)
-        noise = torch.randn(shape, generator=generator, device=device)
-        inputs = noise.mul_(self.noise).add_(self.means.to(device)[path[:, :-1]])
+        count = (batch_size, self.length)
+        first = torch.randint(self.symbols, (batch_size, 1), generator=generator, device=device)
+        # The chain is the same from every symbol, so a path is a sum of independent steps.
+        chance = torch.rand(count, dtype=torch.float64, generator=generator, device=device)
+        ends = self.transition[0].cumsum(0)[:-1].to(device)
+        steps = torch.searchsorted(ends, chance, right=True)
+        path = torch.cat([first, steps], dim=1).cumsum_(1).remainder_(self.symbols)
+        noise = torch.randn(*count, self.width, generator=generator, device=device)
+        inputs = noise.mul_(self.noise).add_(embedding(path[:, :-1], self.means.to(device)))
         posterior = self.exact(inputs)
         labels = path[:, 1:].contiguous()
         return Batch(inputs, self.scored.to(device), posterior, labels, {"path": path})

@@ -5,6 +5,8 @@ can be taken of it as of a model. A number such as "0.4 bits of entropy error" m
 the uniform predictor has been seen to reach the same.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -26,13 +28,12 @@ def instance_predictor(posterior: Tensor) -> Tensor:
 
 def entropy_bits(probabilities: Tensor) -> Tensor:
     """-Σ p log2 p over the last dimension, with 0 log 0 = 0."""
-    return torch.special.entr(probabilities).sum(-1) / torch.log(probabilities.new_tensor(2.0))
+    return torch.xlogy(probabilities, probabilities).sum(-1) / -math.log(2)
 
 
 def uniform_entropy_mae(posterior: Tensor) -> float:
     """Mean of log2 C - H: the entropy error of the uniform predictor, in bits."""
-    uniform = torch.log2(posterior.new_tensor(float(posterior.shape[-1])))
-    return (uniform - entropy_bits(posterior)).mean().item()
+    return (math.log2(posterior.shape[-1]) - entropy_bits(posterior)).mean().item()
 
 
 def constant_entropy_mae(posterior: Tensor) -> float:
