@@ -27,6 +27,9 @@ COMMANDS = {
     "study show": Command("bayesattn.studies.commands:Show", "show a claim and its verdict"),
     "report": Command("bayesattn.report.commands:Report", "write a ledger as one page"),
     "prior draw": Command("bayesattn.report.commands:DrawPrior", "draw a prior to a file"),
+    "tunnel train": Command(
+        "bayesattn.training.commands:Train", "train a model on a task with an exact posterior"
+    ),
     "bench attention": Command(
         "bayesattn.benchmarks.attention:AttentionBench", "time attention kernels against SDPA"
     ),
@@ -47,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         return _run(words)
-    except KeyboardInterrupt:
-        print("Stopped; what was finished is in the ledger.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(str(stop) or "Stopped; what was finished is in the ledger.", file=sys.stderr)
         return 130
     except Exception as error:
         from bayesattn.studies.errors import UserError
@@ -70,11 +73,17 @@ def _run(words: list[str]) -> int:
         raise _unknown(name, words[0])
     import tyro
 
+    from bayesattn.studies.console import mistakes
+
     module, _, attribute = COMMANDS[name].target.partition(":")
     command = getattr(import_module(module), attribute)
+    if hasattr(command, "options_for"):  # some options depend on what is asked for
+        command = command.options_for(words[depth:])
     # One flag per switch: --all and --no-open, not --all/--no-all.
     config = (tyro.conf.FlagCreatePairsOff,)
-    return tyro.cli(command, prog=f"bayesattn {name}", args=words[depth:], config=config).run()
+    with mistakes():  # what the fields of a command refuse
+        chosen = tyro.cli(command, prog=f"bayesattn {name}", args=words[depth:], config=config)
+    return chosen.run()
 
 
 def _unknown(name: str, first: str) -> Exception:

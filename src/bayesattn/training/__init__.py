@@ -1,15 +1,21 @@
 """Training: one resumable loop for tunnels and language models, and the run directory it fills."""
 
-from bayesattn.training.checkpoint import Checkpoint, DamagedCheckpointError
+from bayesattn.training.checkpoint import Checkpoint
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.files import WriteError
-from bayesattn.training.learner import DivergedError
+from bayesattn.training.errors import (
+    DamagedCheckpointError,
+    DivergedError,
+    Interrupted,
+    RunError,
+    TrainingError,
+    WriteError,
+)
 from bayesattn.training.loop import Result, train
 from bayesattn.training.runs import Run
 from bayesattn.training.schedule import checkpoint_steps, warmup_stable_decay
 from bayesattn.training.seeds import WATCH_SEED
 from bayesattn.training.task import Task
-from bayesattn.training.tunnel import Interrupted, TunnelTask, load_predictor, train_tunnel
+from bayesattn.training.tunnel import TunnelTask, load_predictor, train_tunnel
 
 __all__ = [
     "WATCH_SEED",
@@ -19,8 +25,10 @@ __all__ = [
     "Interrupted",
     "Result",
     "Run",
+    "RunError",
     "Task",
     "TrainConfig",
+    "TrainingError",
     "TunnelTask",
     "WriteError",
     "checkpoint_steps",

@@ -18,12 +18,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bayesattn.training import files
+from bayesattn.training.errors import DamagedCheckpointError
 
 Tensors = dict[str, Tensor]
-
-
-class DamagedCheckpointError(ValueError):
-    """A checkpoint on disk is not what was written."""
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,10 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from bayesattn.training.errors import WriteError
+
 TEMPORARY = ".tmp-"
 """Start of the name of whatever is not finished yet."""
-
-
-class WriteError(ValueError):
-    """Something of a run could not be written, in one sentence."""
 
 
 def write_json(path: Path, data: Any) -> None:

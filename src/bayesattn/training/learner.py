@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 from bayesattn.training.average import Average
 from bayesattn.training.checkpoint import Checkpoint, Tensors
 from bayesattn.training.config import TrainConfig
+from bayesattn.training.errors import DivergedError
 from bayesattn.training.optimizers import (
     load_optimizer_tensors,
     make_optimizers,
@@ -20,10 +21,6 @@ from bayesattn.training.optimizers import (
 from bayesattn.training.schedule import warmup_stable_decay
 from bayesattn.training.seeds import step_seed
 from bayesattn.training.task import Task
-
-
-class DivergedError(ValueError):
-    """The loss, the gradient or the weights are no finite numbers any more."""
 
 
 class Learner:

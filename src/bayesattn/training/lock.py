@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bayesattn.training.errors import RunError
+
 try:
     import fcntl
 except ImportError:  # Windows: nobody watches there
@@ -18,7 +20,7 @@ def locked(folder: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ValueError(
+                raise RunError(
                     f"Another process is training in {folder}: "
                     "wait for it, or choose another folder."
                 ) from None

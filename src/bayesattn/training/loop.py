@@ -18,12 +18,14 @@ from accelerate.utils import broadcast_object_list
 from torch import nn
 
 from bayesattn.training.config import TrainConfig
+from bayesattn.training.errors import DivergedError
 from bayesattn.training.interrupt import Interrupt
-from bayesattn.training.learner import DivergedError, Learner, load_model_tensors
+from bayesattn.training.learner import Learner, load_model_tensors
 from bayesattn.training.progress import Bar
 from bayesattn.training.runs import Run
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.training.task import Task
+from bayesattn.training.threads import using_threads
 
 Stopped = Literal["finished", "target", "interrupted"]
 CHECKPOINT_SHARE = 0.02
@@ -65,7 +67,7 @@ def train(
     devices = [accelerator.device] if accelerator.device.type == "cuda" else []
     with (
         run.locked() if accelerator.is_main_process else nullcontext(),
-        _threads(threads),
+        using_threads(threads),
         torch.random.fork_rng(devices),
         Interrupt() as interrupt,
         Bar(config.steps, progress and accelerator.is_main_process) as bar,
@@ -221,14 +223,3 @@ def _finished(run: Run, model: nn.Module) -> Result:
     load_model_tensors(model, run.checkpoint().tensors("model"))
     assert run.finished is not None
     return Result(**run.finished)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Sums are split by thread, so the same continuation needs the same number of them."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

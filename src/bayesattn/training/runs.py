@@ -26,6 +26,7 @@ from bayesattn.training.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
+from bayesattn.training.errors import RunError
 from bayesattn.training.lock import locked
 
 NOT_COMPARED = ("command",)
@@ -52,7 +53,7 @@ class Run:
         with files.writing(str(folder), "choose another folder"):
             folder.mkdir(parents=True, exist_ok=True)
             if strangers := [path.name for path in folder.iterdir() if path.name[0] != "."]:
-                raise ValueError(
+                raise RunError(
                     f"{folder} is not empty ({strangers[0]} is in it) and holds no run: "
                     "choose another folder."
                 )
@@ -70,9 +71,9 @@ class Run:
         try:
             return cls(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
         except OSError as error:
-            raise ValueError(f"There is no run in {folder} ({error.strerror}).") from None
+            raise RunError(f"There is no run in {folder} ({error.strerror}).") from None
         except ValueError:
-            raise ValueError(f"config.json in {folder} is damaged: it is no JSON.") from None
+            raise RunError(f"config.json in {folder} is damaged: it is no JSON.") from None
 
     def require_same(self, config: Mapping[str, Any]) -> None:
         """Refuse a config that differs from this run's, naming the fields that do."""
@@ -82,7 +83,7 @@ class Run:
             if name not in NOT_COMPARED
         ]
         if differing:
-            raise ValueError(
+            raise RunError(
                 f"The run in {self.folder} has another config: {', '.join(differing)}; "
                 "use the same or choose another folder."
             )
@@ -115,11 +116,11 @@ class Run:
         if step is None:
             found = last_good_checkpoint(self.checkpoints)
             if found is None:
-                raise ValueError(f"The run in {self.folder} has no checkpoint yet.")
+                raise RunError(f"The run in {self.folder} has no checkpoint yet.")
             return found
         if step not in self.steps():
             steps = ", ".join(map(str, self.steps()))
-            raise ValueError(f"The run in {self.folder} has no step {step}; it has {steps}.")
+            raise RunError(f"The run in {self.folder} has no step {step}; it has {steps}.")
         return read_checkpoint(self.checkpoints, step)
 
     @contextmanager

@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 
 from bayesattn.models.architectures import Architecture, Predictor, build, make_architecture
 from bayesattn.training.config import TrainConfig
+from bayesattn.training.errors import Interrupted, RunError
 from bayesattn.training.learner import load_model_tensors
 from bayesattn.training.loop import train
 from bayesattn.training.runs import Run
@@ -20,10 +21,6 @@ from bayesattn.tunnels import Batch, Tunnel, make_tunnel
 
 WATCHED = 512
 """Sequences of the evaluation during training."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """A training was stopped by Ctrl-C after saving; the message says how to go on."""
 
 
 class TunnelTask:
@@ -118,7 +115,7 @@ def parse_config(run: Run) -> tuple[Tunnel, Architecture, TrainConfig]:
     try:
         parts = run.config["tunnel"], run.config["architecture"], run.config["training"]
     except KeyError as error:
-        raise ValueError(f"The run in {run.folder} is not of a tunnel: no {error}.") from None
+        raise RunError(f"The run in {run.folder} is not of a tunnel: no {error}.") from None
     return make_tunnel(**parts[0]), make_architecture(**parts[1]), TrainConfig(**parts[2])
 
 

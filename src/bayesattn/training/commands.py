@@ -1,0 +1,202 @@
+"""`bayesattn tunnel train`: the options are those of the chosen tunnel and architecture."""
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from tyro.conf import Positional, arg
+
+from bayesattn.models.architectures import ARCHITECTURES, Architecture, build, make_architecture
+from bayesattn.studies.console import mistakes, show_rows, write_json
+from bayesattn.studies.errors import UserError
+from bayesattn.training.config import TrainConfig
+from bayesattn.training.errors import TrainingError
+from bayesattn.training.runs import Run
+from bayesattn.training.timing import steps_within
+from bayesattn.training.tunnel import TunnelTask, parse_config, train_tunnel
+from bayesattn.tunnels import TUNNELS, Tunnel, make_tunnel
+
+JsonTarget = Annotated[str | None, arg(metavar="FILE")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Train a model on a tunnel, or continue a run that was stopped.
+
+    Each tunnel and architecture has its own options: `bayesattn tunnel train hmm --help`,
+    `bayesattn tunnel train hmm --architecture lstm --help`. The same command continues a run that
+    was interrupted or killed, and so does `bayesattn tunnel train --resume RUN`; either way it
+    ends as if nothing had happened.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ()
+
+    name: Annotated[Positional[str], arg(metavar="TUNNEL")]
+    """The task: bijection, hmm, recall, revision or sticky."""
+    architecture: Annotated[str, arg(metavar="NAME")] = "transformer"
+    """The kind of model: transformer, lstm, mamba or mlp."""
+    prior_options: Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")] = ()
+    """Options of the prior, for example init=mixed."""
+    minutes: float | None = None
+    """Train for about so long: the steps are counted out first, then the run is as any other."""
+    out: Annotated[Path | None, arg(metavar="RUN")] = None
+    """Folder of the run, a new one or one to continue."""
+    json: JsonTarget = None
+    """Write the result as JSON to this file ("-": standard output) instead of a table."""
+
+    @staticmethod
+    def options_for(words: Sequence[str]) -> type:
+        """The class of options for these words of the command line."""
+        if any(word.split("=")[0] == "--resume" for word in words):
+            return Resume
+        first = words[0] if words and not words[0].startswith("-") else next(iter(TUNNELS))
+        name = next((word for word in words if word in TUNNELS), first)
+        kind = _value_of("--architecture", words) or "transformer"
+        with mistakes():
+            if name not in TUNNELS:
+                make_tunnel(name)
+            if kind not in ARCHITECTURES:
+                make_architecture(kind)
+            _refuse_attention(kind, name, words)
+        return _options(TUNNELS[name], ARCHITECTURES[kind], words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume:
+    """Continue a run that was stopped, with everything as it was."""
+
+    resume: Annotated[Path, arg(metavar="RUN")]
+    """Folder of the run."""
+    json: JsonTarget = None
+    """Write the result as JSON to this file ("-": standard output) instead of a table."""
+
+    def run(self) -> int:
+        """Train to the end."""
+        with mistakes():
+            run = Run.open(self.resume)
+            parts = parse_config(run)
+        return _train(*parts, self.resume, run.config.get("command"), self.json)
+
+
+class _Chosen(Train):
+    """The options of one tunnel and one architecture; see `_options`."""
+
+    tunnel: Tunnel
+    model: Architecture
+    training: TrainConfig
+
+    def run(self) -> int:
+        """Train to the end."""
+        if self.out is None:
+            raise UserError("Say where the run is to be written: --out RUN.")
+        with mistakes():
+            model = self._model()
+            config = self._config(model, self.out)
+        command = shlex.join(["bayesattn", "tunnel", "train", *self.words])
+        return _train(self.tunnel, model, config, self.out, command, self.json)
+
+    def _model(self) -> Architecture:
+        if not self.prior_options:
+            return self.model
+        options: dict[str, Any] = {}
+        for option in self.prior_options:
+            key, equals, value = option.partition("=")
+            if not equals:
+                raise UserError(f"--prior-options takes KEY=VALUE, not {option!r}.")
+            options[key] = _parsed(value)
+        return make_architecture(**{**self.model.to_dict(), "prior_options": options})
+
+    def _config(self, model: Architecture, out: Path) -> TrainConfig:
+        """With the number of steps that the minutes come to, or came to when the run began."""
+        config = self.training
+        if self.minutes is None:
+            return config
+        if config.steps != TrainConfig().steps:
+            raise UserError("Give --minutes or --steps, not both.")
+        if (out / "config.json").exists():
+            steps = Run.open(out).config.get("training", {}).get("steps", config.steps)
+            return replace(config, steps=steps)
+        task = TunnelTask(self.tunnel, config.labels)
+        steps = steps_within(self.minutes, task, build(model, self.tunnel, config.seed), config)
+        return replace(config, steps=steps)
+
+
+def _train(
+    tunnel: Tunnel,
+    architecture: Architecture,
+    config: TrainConfig,
+    folder: Path,
+    command: str | None,
+    json_target: str | None,
+) -> int:
+    try:
+        with mistakes():  # a tunnel and a model that do not go together
+            build(architecture, tunnel, config.seed)
+        run = train_tunnel(tunnel, architecture, config, folder, command=command)
+    except TrainingError as error:
+        raise UserError(str(error)) from error
+    result = run.finished
+    assert result is not None
+    if json_target:
+        write_json({"run": str(folder), **result}, json_target)
+    if json_target != "-":
+        show_rows([{"run": str(folder), **_printed(result)}])
+    return 0
+
+
+def _printed(result: dict[str, Any]) -> dict[str, str]:
+    numbers = {f"{name} (bits)": f"{value:.2g}" for name, value in result["metrics"].items()}
+    return {
+        "step": str(result["step"]),
+        **numbers,
+        "seconds": f"{result['seconds']:.0f}",
+        "stopped": result["stopped"],
+    }
+
+
+def _options(tunnel: type[Tunnel], kind: type[Architecture], words: Sequence[str]) -> type:
+    """`_Chosen` with the fields of this tunnel, this architecture and the training as options."""
+    flat = arg(name="")
+    others = {f.name for part in (kind, TrainConfig, Train) for f in fields(part)}
+    clash = others.intersection(f.name for f in fields(tunnel))
+    parts: Iterable[tuple[str, Any, Any]] = (
+        # where a tunnel and a model both have a width, the tunnel's is --tunnel.width
+        ("tunnel", Annotated[tunnel, arg(name="tunnel") if clash else flat], field()),
+        ("model", Annotated[kind, flat], field()),
+        ("training", Annotated[TrainConfig, flat], field()),
+    )
+    chosen = make_dataclass("Train", parts, bases=(_Chosen,), kw_only=True, frozen=True)
+    chosen.__doc__ = Train.__doc__
+    chosen.words = tuple(words)
+    return chosen
+
+
+def _refuse_attention(kind: str, name: str, words: Sequence[str]) -> None:
+    """A prior on an architecture without attention gets that architecture's own sentence."""
+    known = {f.name for part in (TUNNELS[name], TrainConfig) for f in fields(part)}
+    transformer = {f.name for f in fields(ARCHITECTURES["transformer"])}
+    for word in words:
+        option = word.removeprefix("--").split("=")[0].replace("-", "_")
+        if word.startswith("--") and option in transformer - known:
+            own = {f.name for f in fields(ARCHITECTURES[kind])}
+            if option not in own:
+                make_architecture(kind, **{option: None})
+
+
+def _value_of(option: str, words: Sequence[str]) -> str | None:
+    for index, word in enumerate(words):
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+        if word == option and index + 1 < len(words):
+            return words[index + 1]
+    return None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,37 @@
+"""How many steps fit into some minutes."""
+
+import time
+
+from accelerate import Accelerator
+from torch import nn
+
+from bayesattn.training.config import TrainConfig
+from bayesattn.training.learner import Learner
+from bayesattn.training.task import Task
+from bayesattn.training.threads import using_threads
+
+WARM, TIMED = 5, 30
+"""Steps before the clock starts, and with it running."""
+PATIENCE = 10.0
+"""Seconds after which fewer timed steps have to do."""
+EVALUATIONS = 20
+
+
+def steps_within(minutes: float, task: Task, model: nn.Module, config: TrainConfig) -> int:
+    """Steps that take about `minutes`, evaluations included; `model` is trained a little by it."""
+    if not 0 < minutes < 1e6:
+        raise ValueError(f"minutes must be positive, not {minutes}.")
+    with using_threads(config.threads):
+        learner = Learner(task, model, config, Accelerator())
+        for _ in range(WARM):
+            learner.advance()
+        learner.collect()
+        start, count = time.perf_counter(), 0
+        while count < TIMED and time.perf_counter() - start < PATIENCE:
+            learner.advance()
+            count += 1
+        learner.collect()  # waits for the device
+        step = (time.perf_counter() - start) / count
+        learner.evaluate()
+        evaluation = time.perf_counter() - start - step * count
+    return max(1, int((60 * minutes - EVALUATIONS * evaluation) / step))
