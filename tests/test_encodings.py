@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from bayesattn.encodings import ENCODINGS, Rope, Rotation, Sinusoidal
+from bayesattn.encodings import ENCODINGS, Learned, Rope, Rotation, Sinusoidal
 
 SCALINGS = {
     "default": {"rope_type": "default"},
@@ -102,6 +102,35 @@ def test_none_changes_nothing(generator):
     assert none.rotation(torch.arange(3)[None], x.dtype) is None
 
 
+def test_learned_adds_the_row_of_each_position(generator):
+    learned = Learned(llama())
+    x = torch.randn(2, 3, 32, generator=generator)
+    positions = torch.tensor([[0, 1, 2], [29, 30, 31]])
+    made = learned.embed(x, positions)
+    for b, t in torch.cartesian_prod(torch.arange(2), torch.arange(3)).tolist():
+        expected = x[b, t] + learned.table[positions[b, t]]
+        torch.testing.assert_close(made[b, t], expected, rtol=0, atol=0)
+    assert learned.rotation(positions, x.dtype) is None
+    made.sum().backward()
+    moved = learned.table.grad.abs().sum(dim=1).nonzero()[:, 0].tolist()
+    assert moved == [0, 1, 2, 29, 30, 31]
+
+
+def test_learned_starts_small():
+    torch.manual_seed(0)
+    table = Learned(llama(head_dim=64)).table
+    assert table.shape == (32, 256)
+    assert table.std().item() == pytest.approx(0.02, rel=0.05)
+    assert table.mean().item() == pytest.approx(0, abs=1e-3)
+
+
+@pytest.mark.parametrize("positions", [torch.arange(33)[None], torch.tensor([[32]])])
+def test_learned_has_no_row_beyond_its_table(positions):
+    message = "row for positions 0 to 31 only; build the model with a larger max_position_embed"
+    with pytest.raises(ValueError, match=message):
+        Learned(llama()).embed(torch.zeros(1, positions.shape[1], 32), positions)
+
+
 def test_names():
-    assert set(ENCODINGS) == {"none", "rope", "sinusoidal"}
+    assert set(ENCODINGS) == {"none", "rope", "sinusoidal", "learned"}
     assert isinstance(Rope(llama()).rotation(torch.arange(2)[None], torch.float32), Rotation)

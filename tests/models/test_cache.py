@@ -46,7 +46,14 @@ def test_decoding_is_the_full_forward(prior, ssmax, encoding, kind):
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 @pytest.mark.parametrize(
-    "settings", [{"shared_prior": True}, {"exempt": 5}, {"num_key_value_heads": 1}]
+    "settings",
+    [
+        {"shared_prior": True},
+        {"exempt": 5},
+        {"num_key_value_heads": 1},
+        {"attention_layers": 1},
+        {"encoding": "learned", "max_position_embeddings": LENGTH},
+    ],
 )
 @torch.no_grad()
 def test_decoding_with_other_settings(settings, kind):
@@ -123,14 +130,28 @@ def test_generate_from_a_padded_batch(prior, encoding, cache):
         assert made[0, step] == model(made[:1, :step]).logits[0, -1].argmax()
 
 
-def test_beam_search():
-    model = tiny_model()
+@pytest.mark.parametrize("settings", [{}, {"attention_layers": 1}, {"encoding": "learned"}])
+def test_beam_search(settings):
+    model = tiny_model(**settings)
     ids = tokens(2, 9)
     settings = {"max_new_tokens": 6, "do_sample": False, "num_beams": 3, "pad_token_id": 0}
     settings["attention_mask"] = torch.ones_like(ids)
     with_cache, without = (model.generate(ids, use_cache=use, **settings) for use in (True, False))
     assert with_cache.shape == (2, 15)
     assert with_cache.tolist() == without.tolist()
+
+
+@torch.no_grad()
+def test_learned_positions_count_from_the_first_real_token():
+    model = tiny_model(encoding="learned", max_position_embeddings=12)
+    ids = tokens(2, 17)
+    mask = torch.ones_like(ids)
+    mask[:, :5] = 0
+    made = model(ids[:, :12], attention_mask=mask[:, :12]).logits[:, 5:]
+    torch.testing.assert_close(made, model(ids[:, 5:12]).logits, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="positions 0 to 11 only.*max_position_embeddings"):
+        cache = model(ids[:, :12]).past_key_values
+        model(ids[:, 12:13], past_key_values=cache)
 
 
 def test_generate_beyond_a_static_cache():

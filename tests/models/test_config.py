@@ -35,6 +35,7 @@ def test_the_callers_dictionaries_are_not_changed():
         {"encoding": "rope", "rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
         {"prior": "laplace", "prior_options": {"slopes": [0.1, 0.2, 0.3, 0.4]}, "exempt": 3},
         {"sliding_window": 5, "kernel": "dense", "shared_prior": True},
+        {"encoding": "learned", "attention_layers": 1},
     ],
 )
 def test_saves_and_loads(settings, tmp_path):
@@ -51,7 +52,10 @@ def test_saves_and_loads(settings, tmp_path):
     ("settings", "message"),
     [
         ({"prior": "gauss"}, "unknown prior 'gauss'; choose one of .*laplace.*ggd"),
-        ({"encoding": "alibi"}, "unknown encoding 'alibi'; choose one of none, rope, sinusoidal"),
+        (
+            {"encoding": "alibi"},
+            "unknown encoding 'alibi'; choose one of none, rope, sinus.*, learned",
+        ),
         (
             {"encoding": "alibi", "rope_parameters": {"rope_theta": 1e4}},
             "unknown encoding 'alibi'; choose one of none, rope, sinusoidal",
@@ -64,6 +68,8 @@ def test_saves_and_loads(settings, tmp_path):
         ({"num_key_value_heads": 0}, "num_key_value_heads must be a positive integer, not 0"),
         ({"head_dim": -4}, "head_dim must be a positive integer, not -4"),
         ({"sliding_window": 0}, "sliding_window must be a positive integer, not 0"),
+        ({"attention_layers": 0}, "attention_layers must be a positive integer, not 0"),
+        ({"attention_layers": 3}, "attention_layers 3 is more than num_hidden_layers 2; leave it"),
         ({"exempt": -1}, "exempt must be 0 or more keys, not -1"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps must be a positive number, not nan"),
         ({"rms_norm_eps": 0.0}, "rms_norm_eps must be a positive number, not 0.0"),

@@ -40,7 +40,7 @@ def test_round_trip(prior, shared, tmp_path):
     same_state(body, model.model)
 
 
-@pytest.mark.parametrize("encoding", ["rope", "sinusoidal"])
+@pytest.mark.parametrize("encoding", ["rope", "sinusoidal", "learned"])
 @torch.no_grad()
 def test_encodings_round_trip(encoding, tmp_path):
     model = tiny_model(encoding=encoding, tie_word_embeddings=True)
@@ -105,6 +105,13 @@ def test_parameters_missing_in_a_checkpoint_start_as_stated(prior, tmp_path):
     expected = BayesForCausalLM(config).model.layers[0].self_attn
     same_state(loaded.model.layers[0].self_attn.prior, expected.prior)
     same_state(loaded.model.layers[0].self_attn.ssmax, expected.ssmax)
+
+
+def test_a_missing_position_table_starts_as_stated(tmp_path):
+    tiny_model().save_pretrained(tmp_path)
+    config = tiny_config(encoding="learned", max_position_embeddings=512)
+    loaded = BayesForCausalLM.from_pretrained(tmp_path, config=config)
+    assert loaded.model.encoding.table.std().item() == pytest.approx(0.02, rel=0.05)
 
 
 def test_a_half_filled_prior_keeps_what_was_loaded(tmp_path):

@@ -69,6 +69,23 @@ def test_causal():
 
 
 @torch.no_grad()
+def test_late_layers_without_attention():
+    model = tiny_model(attention_layers=1, num_hidden_layers=3)
+    assert {n.split(".")[2] for n, _ in model.named_parameters() if "self_attn" in n} == {"0"}
+    out = model(tokens(2, 9), output_attentions=True, output_hidden_states=True)
+    assert len(out.attentions) == 1
+    x = out.hidden_states[1]
+    for layer in model.model.layers[1:]:
+        gate, up, down = layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj
+        inner = layer.post_attention_layernorm(x)
+        x = x + down(torch.nn.functional.silu(gate(inner)) * up(inner))
+    torch.testing.assert_close(model.lm_head(model.model.norm(x)), out.logits)
+    # As many as there are layers is the same as not saying it.
+    every, plain = tiny_model(attention_layers=2), tiny_model()
+    torch.testing.assert_close(every(tokens(2, 9)).logits, plain(tokens(2, 9)).logits)
+
+
+@torch.no_grad()
 def test_grouped_heads_are_repeated_heads():
     grouped = tiny_model(num_key_value_heads=2)
     full = tiny_model(num_key_value_heads=4)
@@ -177,7 +194,7 @@ def test_no_cache_while_training():
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("settings", [{}, {"shared_prior": True}])
+@pytest.mark.parametrize("settings", [{}, {"shared_prior": True}, {"attention_layers": 1}])
 def test_gradient_checkpointing(settings, reentrant):
     model = tiny_model(**settings)
     ids = tokens(2, 9)
