@@ -52,7 +52,9 @@ class Run:
             return run
         with files.writing(str(folder), "choose another folder"):
             folder.mkdir(parents=True, exist_ok=True)
-            if strangers := [path.name for path in folder.iterdir() if path.name[0] != "."]:
+            ours = ("environment.json", files.TEMPORARY, ".lock")  # of a creation that was killed
+            names = [path.name for path in folder.iterdir()]
+            if strangers := [name for name in names if not name.startswith(ours)]:
                 raise RunError(
                     f"{folder} is not empty ({strangers[0]} is in it) and holds no run: "
                     "choose another folder."

@@ -1,0 +1,42 @@
+import pytest
+
+from bayesattn.training import checkpoint_steps, warmup_stable_decay
+from bayesattn.training.schedule import evaluation_interval
+
+
+def test_the_learning_rate_rises_stays_and_falls():
+    factors = [warmup_stable_decay(step, 20, warmup=0.2, decay=0.25) for step in range(20)]
+    rise, fall = [0.25, 0.5, 0.75, 1.0], [1.0, 0.8, 0.6, 0.4, 0.2]
+    assert factors == pytest.approx([*rise, *[1.0] * 11, *fall])
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 1000])
+def test_no_step_is_wasted(steps):
+    for warmup, decay in ((0, 0), (1, 0), (0, 1), (0.5, 0.5)):
+        factors = [warmup_stable_decay(step, steps, warmup, decay) for step in range(steps)]
+        assert all(0 < factor <= 1 for factor in factors)
+    assert {warmup_stable_decay(step, steps, 0, 0) for step in range(steps)} == {1.0}
+
+
+def test_checkpoints_are_dense_then_sparse():
+    steps = checkpoint_steps(21_000)
+    assert steps[:12] == [*range(0, 1000, 100), 1000, 1500]
+    assert steps[18:] == [5000, 6000, 7000, 8000, 9000, 10_000, 15_000, 20_000, 21_000]
+    assert checkpoint_steps(5000) == [*range(0, 1000, 100), *range(1000, 5001, 500)]
+
+
+def test_short_trainings_have_the_same_story_in_less_time():
+    assert checkpoint_steps(500) == [*range(0, 100, 10), *range(100, 501, 50)]
+    assert checkpoint_steps(3) == [0, 1, 2, 3]
+    assert checkpoint_steps(1) == [0, 1]
+
+
+def test_sparse_checkpoints_double():
+    assert checkpoint_steps(6400, "sparse") == [0, 100, 200, 400, 800, 1600, 3200, 6400]
+    with pytest.raises(ValueError, match="style must be sparse or dense, not 'x'"):
+        checkpoint_steps(10, "x")
+
+
+@pytest.mark.parametrize(("steps", "every"), [(1, 1), (19, 1), (20, 1), (21, 2), (2000, 100)])
+def test_there_are_about_twenty_evaluations(steps, every):
+    assert evaluation_interval(steps) == every
