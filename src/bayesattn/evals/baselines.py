@@ -2,14 +2,14 @@
 
 from torch import Tensor
 
+from bayesattn.tunnels import trivial
+
 
 def trivial_predictions(posterior: Tensor) -> dict[str, Tensor]:
     """Probabilities [N, S, C] by name: uniform, constant, and constant per sequence (instance).
 
     The constants are fitted on the very posteriors they are judged by, the strongest they can be.
     """
-    from bayesattn.tunnels import trivial
-
     return {
         "uniform": trivial.uniform_predictor(posterior),
         "constant": trivial.constant_predictor(posterior),
@@ -19,9 +19,7 @@ def trivial_predictions(posterior: Tensor) -> dict[str, Tensor]:
 
 def entropy_baselines(posterior: Tensor) -> dict[str, float]:
     """mae_tok of the best constant entropy, over all sequences and for each of them, in bits."""
-    from bayesattn.tunnels import trivial
-
     return {
-        "constant": float(trivial.constant_entropy_mae(posterior)),
-        "instance": float(trivial.instance_entropy_mae(posterior)),
+        "constant": trivial.constant_entropy_mae(posterior),
+        "instance": trivial.instance_entropy_mae(posterior),
     }

@@ -19,11 +19,11 @@ class Estimate(NamedTuple):
 
 
 def resampling_weights(sequences: int, resamples: int = RESAMPLES, seed: int = 0) -> Tensor:
-    """[resamples, sequences]: how often each sequence is drawn, over the number of draws."""
+    """[resamples, sequences]: how often each sequence is drawn."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(sequences, (resamples, sequences), generator=generator)
     counts = torch.zeros(resamples, sequences, dtype=torch.float64)
-    return counts.scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64)) / sequences
+    return counts.scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))
 
 
 def bootstrap_estimate(value: Tensor, resampled: Tensor, level: float = LEVEL) -> Estimate:

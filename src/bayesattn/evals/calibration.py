@@ -41,7 +41,7 @@ def reliability(confidence: Tensor, correct: Tensor, bayes: Tensor) -> Reliabili
 
 
 def calibration_errors(confidence: Tensor, correct: Tensor, weights: Tensor) -> Tensor:
-    """ECE [R] of tokens [N, S] under the rows of `weights` [R, N] over sequences."""
+    """ECE [R] of tokens [N, S], if sequence n stood there `weights[r, n]` times; weights [R, N]."""
     gaps = confidence.new_zeros(confidence.shape[0], BINS)
     gaps.scatter_add_(1, _bins(confidence), correct - confidence)
-    return (weights @ gaps).abs().sum(dim=1) / confidence.shape[1]
+    return (weights @ gaps).abs().sum(dim=1) / (weights.sum(dim=1) * confidence.shape[1])

@@ -44,7 +44,7 @@ class TunnelFidelity:
             found: dict[str, Any] = {"run": about, **fidelity.to_json()}
             write_json(found | ({"relabelling": renamed.to_json()} if renamed else {}), self.json)
         if self.json != "-":
-            print(_title(trained, about, self.sequences))
+            print(_title(trained, about))
             show_rows(fidelity_rows(fidelity))
             if renamed:
                 print(f"\n{_renaming(renamed)}")
@@ -83,7 +83,7 @@ class TunnelShow:
             longer = stretch(trained, self.length)
             fidelity = measure_stretched(model, trained, longer, sequences=self.sequences)
             shown = beliefs(model, longer, self.examples, EVAL_SEED + 1 + self.seed)
-            title = _title(trained, about, self.sequences)
+            title = _title(trained, about)
             save(draw(fidelity, shown, trained.horizon, title), self.out)
         print(self.out)
         return 0
@@ -101,10 +101,12 @@ def _load(folder: Path, step: int | None) -> tuple[Predictor, Tunnel, dict[str, 
     return model, tunnel, about
 
 
-def _title(tunnel: Tunnel, about: dict[str, Any], sequences: int) -> str:
+def _title(tunnel: Tunnel, about: dict[str, Any]) -> str:
+    fields = {name: value for name, value in tunnel.to_dict().items() if name != "name"}
     return (
-        f"{tunnel} · {about['architecture']['name']} of {about['parameters']:,} parameters "
-        f"after {about['step']:,} steps · {sequences:,} sequences"
+        f"{tunnel.name} · {about['architecture']['name']} of {about['parameters']:,} parameters "
+        f"after {about['step']:,} training steps\n"
+        f"{', '.join(f'{name} {value}' for name, value in fields.items())}"
     )
 
 

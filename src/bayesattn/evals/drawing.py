@@ -3,6 +3,7 @@
 # pyright: reportUnknownMemberType=false
 # matplotlib's own annotations leave **kwargs untyped.
 
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -26,6 +27,12 @@ MOST_OUTCOMES = 24
 MODEL, TRUTH, DIVERGENCE = COLOURS[0], COLOURS[1], COLOURS[2]
 GREY = "#8a8f98"
 """Readable on white and on black: for Bayes and for what a model must beat."""
+FLOOR = 1e-7
+"""Errors below this many bits are rounding, and not drawn."""
+LEAST_BITS = 0.5
+"""Least height of the entropy panel."""
+FEWEST_TOKENS = 20
+"""Bins of confidence with fewer tokens are not drawn: their frequency is luck."""
 
 
 class Beliefs(NamedTuple):
@@ -54,7 +61,7 @@ def draw(fidelity: Fidelity, shown: Beliefs, horizon: int, title: str) -> Pictur
 
     with house_style():
         figure = Figure(figsize=(10.5, 7.6), layout="constrained")
-        figure.suptitle(title, fontsize="large", x=0.01, ha="left")
+        figure.suptitle(title, fontsize="medium", x=0.01, ha="left")
         _draw_key(figure, horizon < shown.posterior.shape[1])
         above, below = cast(Any, figure.subfigures(2, 1, height_ratios=(1.15, 1)))
         _draw_beliefs(above, shown, horizon)
@@ -146,7 +153,9 @@ def _draw_entropy(ax: "Axes", fidelity: Fidelity) -> None:
     ax.plot(
         steps, curves["entropy_model"], color=MODEL, marker=marker, markersize=3.5, label="model"
     )
-    ax.set_ylim(bottom=0)
+    low, high = ax.get_ylim()
+    # from 0 where that costs little room, and never so near that hundredths look large
+    ax.set_ylim(0 if low < 0.6 * high else min(low, high - LEAST_BITS), high)
     ax.set_title("mean predictive entropy (bits)", fontsize="medium")
     _finish_steps(ax, fidelity)
     _legend(ax)
@@ -174,18 +183,19 @@ def _draw_error(ax: "Axes", fidelity: Fidelity) -> None:
 def _draw_reliability(ax: "Axes", fidelity: Fidelity) -> None:
     ax.plot((0, 1), (0, 1), color=GREY, linewidth=1, zorder=1)
     for name, part in fidelity.parts.items():
-        bins = part.reliability()
-        shares = [count / max(bins["count"]) for count in bins["count"]]
+        bins = _drawn_bins(part.reliability())
+        shares = [count / sum(bins["count"]) for count in bins["count"]]
         ax.scatter(
             bins["confidence"],
             bins["frequency"],
-            s=[12 + 70 * share for share in shares],
+            s=[12 + 160 * share for share in shares],
             facecolors=MODEL if name == "inside" else "none",
             edgecolors=MODEL,
             linewidths=1.3,
             label=f"{name}: ECE {part.estimates['model']['ece'].value:.3f}"
             f" (Bayes {part.estimates['bayes']['ece'].value:.3f})",
             zorder=3,
+            clip_on=False,
         )
         ax.vlines(bins["confidence"], *_luck(bins), color=MODEL, linewidth=1, zorder=2)
     ax.set_xlim(0, 1.03)
@@ -209,6 +219,11 @@ def _finish_steps(ax: "Axes", fidelity: Fidelity) -> None:
     inside = fidelity.parts.get("inside")
     if inside and "beyond" in fidelity.parts:
         ax.axvline(inside.steps[-1] + 0.5, color=INK, linestyle="--", linewidth=1)
+
+
+def _drawn_bins(bins: dict[str, list[float]]) -> dict[str, list[float]]:
+    kept = [count >= FEWEST_TOKENS for count in bins["count"]]
+    return {name: list(compress(values, kept)) for name, values in bins.items()}
 
 
 def _luck(bins: dict[str, list[float]]) -> tuple[list[float], list[float]]:
@@ -259,7 +274,7 @@ def _dot(steps: int) -> float:
 
 def _positive(values: list[float]) -> list[float]:
     """Zeros have no place on a logarithmic axis."""
-    return [value if value > 0 else float("nan") for value in values]
+    return [value if value > FLOOR else float("nan") for value in values]
 
 
 def _spoken(fidelity: Fidelity) -> str:

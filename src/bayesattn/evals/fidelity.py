@@ -196,7 +196,7 @@ def _all_scores(model: Scores, batch: Batch, steps: slice) -> dict[str, Scores]:
 
 def _estimates(scores: Scores, weights: Tensor) -> dict[str, Estimate]:
     sequences = scores.kl.shape[0]
-    values = scores.metrics(torch.full((1, sequences), 1 / sequences, dtype=torch.float64))
+    values = scores.metrics(torch.ones(1, sequences, dtype=torch.float64))
     resampled = scores.metrics(weights)
     return {name: bootstrap_estimate(values[name][0], resampled[name]) for name in METRICS}
 

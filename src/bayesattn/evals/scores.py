@@ -80,10 +80,11 @@ class Scores:
         return self.entropy - self.bayes_entropy
 
     def metrics(self, weights: Tensor) -> dict[str, Tensor]:
-        """Every metric [R], were the sequences weighted by the rows of `weights` [R, N].
+        """Every metric [R], if sequence n stood there `weights[r, n]` times; weights [R, N].
 
-        Rows sum to 1. `recall` is NaN where no posterior is a delta.
+        `recall` is NaN where no posterior is a delta.
         """
+        total = weights.sum(dim=1)
         error = self.entropy_error
         means = {
             "kl": self.kl,
@@ -94,10 +95,10 @@ class Scores:
             "accuracy": self.correct,
         }
         columns = weights @ torch.stack([mean.mean(dim=1) for mean in means.values()], dim=1)
-        result = dict(zip(means, columns.unbind(dim=1), strict=True))
+        result = dict(zip(means, (columns.T / total).unbind(), strict=True))
         if not self.kl.isfinite().all():  # a resample without that sequence would give 0 · inf
             result["kl"] = torch.full_like(result["tv"], torch.inf)
-        result["mae_pos"] = (weights @ error).abs().mean(dim=1)
+        result["mae_pos"] = (weights @ error).abs().mean(dim=1) / total
         known = weights @ self.certain.sum(dim=1)
         result["recall"] = weights @ (self.certain * self.correct).sum(dim=1) / known
         result["ece"] = calibration_errors(self.confidence, self.correct, weights)
