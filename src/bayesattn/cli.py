@@ -33,6 +33,12 @@ COMMANDS = {
     "bench attention": Command(
         "bayesattn.benchmarks.attention:AttentionBench", "time attention kernels against SDPA"
     ),
+    "bench tunnels": Command(
+        "bayesattn.benchmarks.tunnels:TunnelsBench", "time samplers against one-by-one code"
+    ),
+    "bench training": Command(
+        "bayesattn.benchmarks.training:TrainingBench", "time training against plain torch loops"
+    ),
 }
 HELP = ("-h", "--help", "help")
 
