@@ -30,6 +30,10 @@ COMMANDS = {
     "tunnel train": Command(
         "bayesattn.training.commands:Train", "train a model on a task with an exact posterior"
     ),
+    "tunnel fidelity": Command(
+        "bayesattn.evals.commands:TunnelFidelity", "measure a run against the exact posterior"
+    ),
+    "tunnel show": Command("bayesattn.evals.commands:TunnelShow", "draw a run's beliefs"),
     "bench attention": Command(
         "bayesattn.benchmarks.attention:AttentionBench", "time attention kernels against SDPA"
     ),
