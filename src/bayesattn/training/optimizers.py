@@ -10,8 +10,8 @@ from bayesattn.models import parameter_groups
 from bayesattn.training.checkpoint import Tensors
 from bayesattn.training.config import TrainConfig
 
-NOT_HIDDEN = frozenset({"embedding", "embed_tokens", "head", "lm_head"})
-"""Modules whose matrices are tables or classifiers, which Muon is not made for."""
+NOT_HIDDEN = frozenset({"embedding", "head", "lm_head"})
+"""First and last layers, which Muon is not made for."""
 
 
 def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
@@ -72,8 +72,11 @@ def _take_hidden(model: nn.Module, groups: list[dict[str, Any]]) -> list[nn.Para
     """Remove hidden matrices from the group with weight decay, and return them."""
     hidden = {
         id(parameter)
-        for name, parameter in model.named_parameters()
-        if parameter.dim() == 2 and not NOT_HIDDEN.intersection(name.split("."))
+        for name, module in model.named_modules()
+        # Not every matrix maps vectors to vectors: tables and per-channel scales do not.
+        if isinstance(module, nn.Linear | nn.RNNBase) and NOT_HIDDEN.isdisjoint(name.split("."))
+        for parameter in module.parameters(recurse=False)
+        if parameter.dim() == 2
     }
     taken: list[nn.Parameter] = []
     for group in groups:
