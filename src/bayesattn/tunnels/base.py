@@ -126,8 +126,8 @@ class Tunnel(ABC):
         if _differ(posterior, batch.posterior):
             raise LeakError("the posterior of this batch does not follow from its inputs alone")
         others = self.sample(len(batch.inputs), generator).inputs
-        steps = torch.linspace(0, self.horizon - 1, min(self.horizon, CHECKED)).round().int()
-        for step in steps.tolist():
+        stride = max(1, (self.horizon - 1) / (CHECKED - 1))
+        for step in (int(count * stride) for count in range(min(self.horizon, CHECKED))):
             after = int(batch.scored[step]) + 1
             mixed = torch.cat([batch.inputs[:, :after], others[:, after:]], dim=1)
             if _differ(self.exact(mixed)[:, step], posterior[:, step]):

@@ -189,8 +189,8 @@ class HMM(Tunnel):
                 f"{name} has the shape [batch, {self.states}, {columns}], not {list(matrix.shape)}"
             )
         matrix = matrix.double()
-        if not bool(((matrix.sum(-1) - 1).abs() < 1e-6).all() & (matrix >= 0).all()):
-            raise ValueError(f"every row of {name} must be probabilities that sum to 1")
+        if not bool(((matrix.sum(-1) - 1).abs() < 1e-6).all() & (matrix > 0).all()):
+            raise ValueError(f"every row of {name} must be positive probabilities that sum to 1")
         units = units_of(self.grid)
         if units is None:
             return

@@ -117,6 +117,8 @@ class Recall(Tunnel):
 
     def stretched(self, factor: float) -> Self:
         """Longer gaps between storing and asking."""
+        if self.filler == 0:
+            raise ValueError("without filler there is no gap to stretch: choose filler=1 or more")
         return replace(self, filler=stretched_length(self.filler, factor))
 
     def label_tokens(self, labels: Tensor) -> Tensor:

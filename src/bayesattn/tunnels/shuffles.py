@@ -16,6 +16,8 @@ def random_orders(
     faster than torch's argsort. Rows in which two random numbers tie would favour the lower
     index; they are drawn again, so that every order is exactly equally likely.
     """
+    if size == 1:
+        return torch.zeros(rows, 1, dtype=torch.int64, device=generator.device)
     bits = (size - 1).bit_length()
     dtype, free = (torch.int32, 31) if size <= SMALL else (torch.int64, 63)
     index = torch.arange(size, dtype=dtype, device=generator.device)

@@ -1,0 +1,57 @@
+"""Posteriors by enumerating every hypothesis, and repairs one unit at a time."""
+
+import itertools
+import math
+
+import numpy as np
+
+
+def enumerate_permutations(alphabet, keys, values):
+    """P(value of keys[-1]) over all permutations consistent with the pairs before it."""
+    counts = np.zeros(alphabet)
+    for permutation in itertools.permutations(range(alphabet)):
+        if all(permutation[k] == v for k, v in zip(keys[:-1], values, strict=True)):
+            counts[permutation[keys[-1]]] += 1
+    return counts / counts.sum()
+
+
+def enumerate_paths(initial, transition, emission, observations):
+    """Filtered, predicted beliefs at the last step and the likelihood, over all state paths."""
+    states, length = len(initial), len(observations)
+    filtered, predicted = np.zeros(states), np.zeros(states)
+    for path in itertools.product(range(states), repeat=length):
+        prior = initial[path[0]] * math.prod(transition[i, j] for i, j in itertools.pairwise(path))
+        before = prior * math.prod(
+            emission[s, o] for s, o in zip(path[:-1], observations[:-1], strict=True)
+        )
+        predicted[path[-1]] += before
+        filtered[path[-1]] += before * emission[path[-1], observations[-1]]
+    return filtered / filtered.sum(), predicted / predicted.sum(), filtered.sum()
+
+
+def filter_in_logs(initial, transition, emission, observations):
+    """[K, S] beliefs by log-sum-exp: the same filter with other arithmetic."""
+    log_belief, beliefs = np.log(initial), []
+    for t, symbol in enumerate(observations):
+        if t:
+            log_belief = np.logaddexp.reduce(log_belief[:, None] + np.log(transition), axis=0)
+        log_belief = log_belief + np.log(emission[:, symbol])
+        log_belief = log_belief - np.logaddexp.reduce(log_belief)
+        beliefs.append(np.exp(log_belief))
+    return np.array(beliefs)
+
+
+def repair(row, units, least):
+    """Round a row to units that sum up, one unit at a time and in turn."""
+    cents = np.maximum(np.rint(row * units).astype(int), least)
+    ascending = np.argsort(cents, kind="stable")
+    while cents.sum() != units:
+        adding = cents.sum() < units
+        for index in ascending if adding else ascending[::-1]:
+            if cents.sum() == units:
+                break
+            if adding:
+                cents[index] += 1
+            elif cents[index] > least:
+                cents[index] -= 1
+    return cents

@@ -1,0 +1,65 @@
+import math
+
+import pytest
+import torch
+
+from bayesattn.tunnels.trivial import (
+    constant_entropy_mae,
+    constant_predictor,
+    entropy_bits,
+    instance_entropy_mae,
+    instance_predictor,
+    uniform_entropy_mae,
+    uniform_predictor,
+)
+
+
+@pytest.fixture
+def posterior(generator):
+    weights = torch.rand(40, 6, 5, dtype=torch.float64, generator=generator).pow(4)
+    weights[:, :, 0] = 0
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def divergence(posterior, predictor):
+    return (torch.xlogy(posterior, posterior) - torch.xlogy(posterior, predictor)).sum(-1).mean()
+
+
+def test_entropy_counts_zeros_as_nothing():
+    rows = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.25, 0.25, 0.5]])
+    assert entropy_bits(rows).tolist() == [1.0, 0.0, 1.5]
+
+
+def test_predictors_are_distributions_of_the_shape_of_the_posterior(posterior):
+    for predictor in (uniform_predictor, constant_predictor, instance_predictor):
+        guess = predictor(posterior)
+        assert guess.shape == posterior.shape
+        torch.testing.assert_close(guess.sum(-1), torch.ones(40, 6).double())
+    assert (uniform_predictor(posterior) == 0.2).all()
+
+
+def test_the_mean_is_the_best_constant(posterior, generator):
+    best = divergence(posterior, constant_predictor(posterior))
+    for _ in range(20):
+        other = constant_predictor(posterior) + 0.02 * torch.rand(5, generator=generator)
+        other = other / other.sum(-1, keepdim=True)
+        assert divergence(posterior, other) > best
+    own = divergence(posterior, instance_predictor(posterior))
+    assert own < best < divergence(posterior, uniform_predictor(posterior))
+
+
+def test_the_instance_predictor_sees_its_own_sequence_only(posterior):
+    guess = instance_predictor(posterior)
+    torch.testing.assert_close(guess[3, 2], posterior[3].mean(0))
+    assert torch.equal(guess[3, 0], guess[3, 5])
+
+
+def test_no_constant_entropy_beats_the_median(posterior):
+    bits = entropy_bits(posterior)
+    candidates = torch.linspace(0, math.log2(5), 400).double()
+    errors = (bits.flatten() - candidates[:, None]).abs().mean(1)
+    assert constant_entropy_mae(posterior) <= errors.min() + 1e-12
+    assert constant_entropy_mae(posterior) == pytest.approx(errors.min().item(), abs=5e-3)
+    own = (bits[:, None] - candidates[:, None]).abs().mean(2).amin(1).mean().item()
+    assert instance_entropy_mae(posterior) == pytest.approx(own, abs=5e-3)
+    assert uniform_entropy_mae(posterior) == pytest.approx(errors[-1].item())
