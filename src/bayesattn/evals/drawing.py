@@ -169,10 +169,11 @@ def _draw_error(ax: "Axes", fidelity: Fidelity) -> None:
     ax.plot(
         steps, _positive(uniform["mae_tok"]), color=GREY, linestyle=":", label="uniform: |ΔH| = KL"
     )
+    start = 0.5
     for part in fidelity.parts.values():
-        level = part.entropy_mae["constant"]
-        if level > 0:
-            ends = (part.steps[0] - 0.4, part.steps[-1] + 0.4)
+        level, ends = part.entropy_mae["constant"], (start, start + len(part.steps))
+        start = ends[1]
+        if level > FLOOR:
             ax.plot(ends, (level, level), color=GREY, linestyle="--", label="best constant |ΔH|")
     ax.set_yscale("log")
     ax.set_title("mean error per token (bits)", fontsize="medium")
@@ -209,12 +210,13 @@ def _draw_reliability(ax: "Axes", fidelity: Fidelity) -> None:
 
 def _curves(fidelity: Fidelity, predictor: str = "model") -> dict[str, list[float]]:
     parts = [part.curves(predictor) for part in fidelity.parts.values()]
-    return {name: [value for part in parts for value in part[name]] for name in parts[0]}
+    curves = {name: [value for part in parts for value in part[name]] for name in parts[0]}
+    # where a longer tunnel has the same steps, further apart, they are drawn after the others
+    return curves | {"step": [1.0 + at for at in range(len(curves["step"]))]}
 
 
 def _finish_steps(ax: "Axes", fidelity: Fidelity) -> None:
-    last = max(part.steps[-1] for part in fidelity.parts.values())
-    _count_steps(ax, last)
+    _count_steps(ax, sum(len(part.steps) for part in fidelity.parts.values()))
     ax.set_xlabel("step")
     inside = fidelity.parts.get("inside")
     if inside and "beyond" in fidelity.parts:
