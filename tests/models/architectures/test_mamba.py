@@ -3,6 +3,7 @@ import logging
 import pytest
 import torch
 from torch.nn.functional import conv1d, silu, softplus
+from transformers.utils.logging import warning_once
 
 from bayesattn.models.architectures import Mamba, build
 from tests.models.architectures.common import TOKENS, Shape
@@ -46,6 +47,7 @@ def test_it_is_the_recurrence(positions):
 def test_no_advice_about_missing_kernels_on_a_cpu(caplog):
     logger = logging.getLogger("transformers.integrations.hub_kernels")
     before = list(logger.filters)
+    warning_once.cache_clear()  # otherwise silent because an earlier test has heard it
     with caplog.at_level(logging.DEBUG, logger=logger.name):
         logger.addHandler(caplog.handler)
         try:

@@ -30,6 +30,36 @@ def test_it_is_a_bayes_model(fields):
     torch.testing.assert_close(predictor.head(states), predictor(inputs), rtol=1e-5, atol=1e-6)
 
 
+def test_every_field_reaches_the_config():
+    architecture = Transformer(
+        layers=3,
+        width=24,
+        heads=6,
+        kv_heads=2,
+        inner=20,
+        prior="laplace",
+        prior_options={"learned": False},
+        encoding="rope",
+        ssmax=True,
+        ssmax_scope="content",
+        window=5,
+        exempt_header=True,
+        attention_layers=2,
+        max_positions=99,
+    )
+    config = architecture.config(TOKENS)
+    assert (config.num_hidden_layers, config.hidden_size, config.intermediate_size) == (3, 24, 20)
+    assert (config.num_attention_heads, config.num_key_value_heads) == (6, 2)
+    assert (config.prior, config.prior_options) == ("laplace", {"learned": False})
+    assert (config.encoding, config.ssmax, config.ssmax_scope) == ("rope", True, "content")
+    assert (config.sliding_window, config.exempt, config.attention_layers) == (5, 3, 2)
+    assert config.max_position_embeddings == 99
+    plain = Transformer().config(TOKENS)
+    assert (plain.prior, plain.ssmax, plain.encoding) == ("uniform", False, "none")
+    assert (plain.sliding_window, plain.exempt, plain.attention_layers) == (None, 0, None)
+    assert plain.max_position_embeddings == 13
+
+
 @pytest.mark.parametrize(("exempt_header", "expected"), [(True, 3), (False, 0)])
 def test_the_header_is_exempt_in_attend(exempt_header, expected, monkeypatch):
     seen = []
