@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import nn
 
@@ -21,11 +20,11 @@ from bayesattn.training.config import TrainConfig
 from bayesattn.training.errors import DivergedError
 from bayesattn.training.interrupt import Interrupt
 from bayesattn.training.learner import Learner, load_model_tensors
+from bayesattn.training.machine import make_accelerator, using_threads
 from bayesattn.training.progress import Bar
 from bayesattn.training.runs import Run
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.training.task import Task
-from bayesattn.training.threads import using_threads
 
 Stopped = Literal["finished", "target", "interrupted"]
 CHECKPOINT_SHARE = 0.02
@@ -62,7 +61,7 @@ def train(
     """
     if run.finished:
         return _finished(run, model)
-    accelerator = Accelerator()
+    accelerator = make_accelerator()
     threads = config.threads or run.environment["threads"]
     devices = [accelerator.device] if accelerator.device.type == "cuda" else []
     with (

@@ -2,13 +2,12 @@
 
 import time
 
-from accelerate import Accelerator
 from torch import nn
 
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.learner import Learner
+from bayesattn.training.machine import make_accelerator, using_threads
 from bayesattn.training.task import Task
-from bayesattn.training.threads import using_threads
 
 WARM, TIMED = 5, 30
 """Steps before the clock starts, and with it running."""
@@ -22,7 +21,7 @@ def steps_within(minutes: float, task: Task, model: nn.Module, config: TrainConf
     if not 0 < minutes < 1e6:
         raise ValueError(f"minutes must be positive, not {minutes}.")
     with using_threads(config.threads):
-        learner = Learner(task, model, config, Accelerator())
+        learner = Learner(task, model, config, make_accelerator())
         for _ in range(WARM):
             learner.advance()
         learner.collect()

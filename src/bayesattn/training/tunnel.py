@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from accelerate import PartialState
 from torch import Generator, Tensor, nn
 
 from bayesattn.models.architectures import Architecture, Predictor, build, make_architecture
@@ -15,6 +14,7 @@ from bayesattn.training.config import TrainConfig
 from bayesattn.training.errors import Interrupted, RunError
 from bayesattn.training.learner import load_model_tensors
 from bayesattn.training.loop import train
+from bayesattn.training.machine import make_accelerator
 from bayesattn.training.runs import Run
 from bayesattn.training.seeds import WATCH_SEED
 from bayesattn.tunnels import Batch, Tunnel, make_tunnel
@@ -135,8 +135,8 @@ def load_predictor(run: Run | Path | str, step: int | None = None) -> tuple[Pred
 
 def _shared_run(folder: Path | str, config: dict[str, Any]) -> Run:
     """The run, created by the first of several processes."""
-    state = PartialState()
-    if state.is_main_process:
+    accelerator = make_accelerator()
+    if accelerator.is_main_process:
         Run.create(folder, config)
-    state.wait_for_everyone()
+    accelerator.wait_for_everyone()
     return Run.open(folder)

@@ -1,0 +1,30 @@
+"""What the training runs on: threads, devices, processes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from accelerate import Accelerator
+
+
+def make_accelerator() -> Accelerator:
+    """A GPU if there is CUDA, else the CPU; all processes of a torchrun together.
+
+    Accelerate trains with several processes on CPUs only if told so, and Apple's GPUs lack the
+    float64 of exact posteriors.
+    """
+    return Accelerator(cpu=not torch.cuda.is_available())
+
+
+@contextmanager
+def using_threads(count: int | None) -> Iterator[None]:
+    """Torch has `count` threads in here, or as many as before if None.
+
+    Sums are split by thread, so the same result needs the same number.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,82 @@
+"""Kills trainings with signal 9 at random moments and lets them go on. A program of its own.
+
+    python -m tests.training.killing FOLDER KILLS SEED
+
+Everything is imported once; each life of a training is a fork, which starts within milliseconds.
+Prints, as JSON, how the uninterrupted run and each killed one ended.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from bayesattn.models.architectures import Transformer
+from bayesattn.training import Run, TrainConfig, train_tunnel
+from bayesattn.tunnels import Bijection
+
+MODEL = Transformer(layers=1, width=8, heads=2, prior="ggd")
+CONFIG = TrainConfig(
+    steps=60,
+    batch_size=8,
+    ema=0.9,
+    log_every=5,
+    evaluate_every=15,
+    checkpoint_every=4,
+    dynamics=True,
+    threads=1,
+)
+
+
+def live(folder):
+    """Start a life of the run in `folder`; gives its process id."""
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        train_tunnel(Bijection(4), MODEL, CONFIG, folder, progress=False)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def wait(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def ending(folder):
+    run = Run.open(folder)
+    metrics = [{k: v for k, v in line.items() if k != "seconds"} for line in run.metrics()]
+    checkpoint = run.checkpoint()
+    finished = {k: v for k, v in run.finished.items() if k != "seconds"}
+    leftovers = [path.name for path in run.folder.rglob(".tmp*")]
+    hashes = checkpoint.state["sha256"]
+    return {"finished": finished, "metrics": metrics, "sha256": hashes, "leftovers": leftovers}
+
+
+def main(folder, kills, seed):
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    assert wait(live(folder / "whole")) == 0
+    duration = time.perf_counter() - start
+    moments, random_moment = [], random.Random(seed)
+    for kill in range(kills):
+        pid = live(folder / str(kill))
+        time.sleep(random_moment.uniform(0.05, 0.9) * duration)
+        os.kill(pid, signal.SIGKILL)
+        killed = wait(pid) == -signal.SIGKILL
+        checkpoints = folder / str(kill) / "checkpoints"
+        before = sorted(path.name for path in checkpoints.glob("*")) if checkpoints.exists() else []
+        moments.append({"killed": killed, "before": before})
+        assert wait(live(folder / str(kill))) == 0
+    endings = [ending(folder / str(kill)) for kill in range(kills)]
+    print(json.dumps({"whole": ending(folder / "whole"), "endings": endings, "moments": moments}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
