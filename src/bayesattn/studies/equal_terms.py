@@ -1,0 +1,87 @@
+"""Architectures on equal terms: as many parameters, as many sequences, the same optimiser.
+
+With equal parameters and equal tokens the number of multiplications in training is equal, too, to
+the extent that a parameter is used once per token, which holds for all but the flattened MLP.
+"""
+
+from dataclasses import dataclass
+
+from bayesattn.models.architectures import (
+    LSTM,
+    MLP,
+    Architecture,
+    Mamba,
+    Transformer,
+    match_parameters,
+)
+from bayesattn.models.architectures.matching import count_parameters
+from bayesattn.studies.study import Recipe
+from bayesattn.training import TrainConfig
+from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
+
+TRANSFORMER = "transformer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualRecipe(Recipe):
+    """Tasks, the transformer that sets the budget, and the training of everyone."""
+
+    alphabet: int
+    states: int
+    length: int
+    pairs: int
+    layers: int
+    width: int
+    heads: int = 4
+    steps: int
+    recall_steps: int
+    """Steps on recall, which takes longer to be found."""
+    batch_size: int = 64
+    lr: float = 2e-3
+    sequences: int = 1000
+    """Held-out sequences."""
+
+    def tunnel(self, task: str) -> Tunnel:
+        """The task of a primitive."""
+        match task:
+            case "accumulation":
+                return Bijection(self.alphabet)
+            case "transport":
+                return HMM(self.states, self.states, self.length)
+            case _:
+                return Recall(
+                    pairs=self.pairs, filler=self.pairs, keys=4 * self.pairs, values=4 * self.pairs
+                )
+
+    def training(self, task: str, seed: int) -> TrainConfig:
+        """The same for every architecture."""
+        return TrainConfig(
+            steps=self.recall_steps if task == "binding" else self.steps,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            seed=seed,
+            threads=1,
+        )
+
+    def architecture(self, name: str, tunnel: Tunnel) -> Architecture:
+        """One of `ARCHITECTURES`, as large as the transformer."""
+        transformer = Transformer(
+            layers=self.layers,
+            width=self.width,
+            heads=self.heads,
+            prior="ggd",
+            prior_options={"init": "mixed"},
+            exempt_header=True,
+        )
+        if name == TRANSFORMER:
+            return transformer
+        budget = count_parameters(transformer, tunnel)
+        plain: dict[str, Architecture] = {
+            "mamba": Mamba(layers=self.layers, width=self.width),
+            "lstm": LSTM(layers=self.layers, width=self.width),
+        }
+        if name in plain:
+            return match_parameters(plain[name], tunnel, budget)
+        context = name.removeprefix("mlp ")
+        mlp = MLP(layers=self.layers, width=self.width, context=context)  # pyright: ignore[reportArgumentType]
+        return match_parameters(mlp, tunnel, budget)

@@ -1,0 +1,103 @@
+"""tunnel-primitives: which architecture can accumulate, transport and bind?
+
+    share = 1 - KL(Bayes ‖ model) / KL(Bayes ‖ uniform)
+
+of the divergence that the uniform predictor leaves, on three tasks: bijections (accumulation of
+evidence), hidden Markov models (transport of belief) and recall (random-access binding). Unlike an
+entropy error the share rewards only the right distribution; it is 1 for Bayes and 0 for uniform.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from bayesattn.stats import judge_all, judge_below, judge_effect
+from bayesattn.studies.equal_terms import TRANSFORMER, EqualRecipe
+from bayesattn.studies.registry import register
+from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
+from bayesattn.studies.summaries import average, by_seed
+from bayesattn.studies.trained import fidelity, mean
+from bayesattn.studies.tunnel_mlp import TunnelMLP
+
+TASKS = ("accumulation", "transport", "binding")
+OTHERS = ("mamba", "lstm", "mlp convolution", "mlp position")
+SHARE = 0.9
+"""An architecture has a primitive if it removes so much of the divergence."""
+
+
+@register
+class TunnelPrimitives(Study[EqualRecipe]):
+    """Trains five architectures of one size on the tasks of three primitives."""
+
+    claim = Claim(
+        id="tunnel-primitives",
+        statement="Only the transformer has all three primitives of inference: accumulation, "
+        "transport and random-access binding.",
+        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
+        "version 3, abstract",
+        reported="transformer 3 of 3, Mamba 2, LSTM 1, MLP 0",
+    )
+    method = (
+        "Five architectures with as many parameters (within 2%) are trained on the same sequences "
+        "of each task with the same optimiser. An architecture has a primitive if it removes 90% "
+        "of the divergence from Bayes that the uniform predictor leaves. The claim holds if the "
+        "transformer has all three and no other architecture has."
+    )
+    null = "The uniform predictor, share 0."
+    recipes = MappingProxyType(dict(TunnelMLP.recipes))  # so that the two share their models
+
+    def measure(self, tier: Tier, seed: int) -> Numbers:
+        """Share, error and accuracy of everyone on every task."""
+        recipe = self.recipes[tier]
+        found: dict[str, float | Sequence[float]] = {}
+        for task in TASKS:
+            tunnel, config = recipe.tunnel(task), recipe.training(task, seed)
+            for name in (TRANSFORMER, *OTHERS):
+                model = recipe.architecture(name, tunnel)
+                part = fidelity(tunnel, model, config, sequences=recipe.sequences).parts["inside"]
+                share = 1 - mean(part, "kl") / mean(part, "kl", "uniform")
+                found[f"{task}: {name}"] = share
+                found[f"{task}: {name} error"] = mean(part, "mae_tok")
+                found[f"{task}: {name} accuracy"] = mean(part, "accuracy")
+        return found
+
+    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+        """The transformer's weakest primitive, then the others' weakest."""
+        weakest = {
+            name: min(TASKS, key=lambda task, name=name: average(numbers, f"{task}: {name}"))
+            for name in (TRANSFORMER, *OTHERS)
+        }
+        shares = {name: by_seed(numbers, f"{task}: {name}") for name, task in weakest.items()}
+        own = f"{TRANSFORMER}, {weakest[TRANSFORMER]}"
+        parts = {own: judge_effect(shares[TRANSFORMER], minimum=SHARE)}
+        for name in OTHERS:
+            part = judge_below(shares[name], limit=SHARE)
+            parts[f"{name} lacks {weakest[name]}"] = part
+        judgement = judge_all(parts)
+        count = ", ".join(
+            f"{name} {sum(average(numbers, f'{task}: {name}') >= SHARE for task in TASKS)}"
+            for name in (TRANSFORMER, *OTHERS)
+        )
+        return self.verdict(
+            judgement._replace(reason=f"{judgement.reason} Primitives by the mean: {count}."),
+            tier=tier,
+            seeds=tuple(numbers),
+            unit="share of the weakest primitive",
+            null=0.0,
+        )
+
+    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+        """A table of shares."""
+        from matplotlib.figure import Figure
+
+        names = (TRANSFORMER, *OTHERS)
+        figure = Figure(figsize=(8, 2.8), layout="constrained")
+        for axes, task in zip(figure.subplots(1, 3, sharey=True), TASKS, strict=True):
+            for row, name in enumerate(names):
+                shares = by_seed(numbers, f"{task}: {name}")
+                axes.plot(shares, [row] * len(shares), "o", color=f"C{row}", alpha=0.7)
+            axes.axvline(SHARE, color="grey", ls=":")
+            axes.set(title=task, xlabel="share of divergence removed", xlim=(-0.1, 1.05))
+            axes.set_yticks(range(len(names)), names)
+        caption = "Share of the uniform predictor's divergence removed; each point is a seed."
+        alt = "Shares from 0 to 1 per task and architecture, the threshold as a dotted line."
+        return [Picture("primitives", figure, caption, alt)]
