@@ -78,7 +78,7 @@ class TunnelHMM(Study[HMMRecipe]):
                 seeds=2, states=3, length=10, layers=3, width=64, heads=4, steps=900
             ),
             Tier.FULL: HMMRecipe(
-                seeds=3, states=5, length=20, layers=4, width=96, heads=8, steps=8000
+                seeds=3, states=5, length=20, layers=4, width=96, heads=4, steps=6000
             ),
             Tier.PAPER: HMMRecipe(
                 seeds=5,
