@@ -43,7 +43,7 @@ class TrainConfig:
     log_every: int = 50
     """Steps between lines of metrics.jsonl."""
     evaluate_every: int | None = None
-    """Steps between evaluations; a twentieth of all steps if not given."""
+    """Steps between evaluations; a twentieth of all, at least 50, if not given."""
     target: float | None = None
     """Stop as soon as an evaluation finds this entropy error (MAE, bits) or less."""
     checkpoint_every: int | None = None

@@ -23,8 +23,8 @@ def warmup_stable_decay(step: int, steps: int, warmup: float, decay: float) -> f
 
 
 def evaluation_interval(steps: int) -> int:
-    """Steps between evaluations, so that there are about twenty."""
-    return math.ceil(steps / 20)
+    """Steps between evaluations: about twenty in all, but none before fifty steps have passed."""
+    return max(50, math.ceil(steps / 20))
 
 
 def checkpoint_steps(steps: int, style: Literal["sparse", "dense"] = "dense") -> list[int]:
