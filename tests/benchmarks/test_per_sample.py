@@ -114,6 +114,20 @@ def test_equal_in_distribution(name):
     assert p_value(one_by_one(tunnel, DRAWN), vectorised(tunnel, 10 * DRAWN)) > LIMIT
 
 
+@each
+@pytest.mark.parametrize("draw, count", [(vectorised, 20_000), (one_by_one, DRAWN)])
+def test_labels_follow_the_posterior(name, draw, count):
+    """Each outcome comes up as often as expected: z of label minus posterior, summed by sequence.
+
+    Sharper than two samples, since nothing but the labels is random.
+    """
+    drawn = draw(TUNNELS[name], count)
+    came = np.eye(drawn.posterior.shape[-1])[drawn.labels]
+    surplus = (came - drawn.posterior).sum(1)
+    error = surplus.std(0) / np.sqrt(count)
+    assert (np.abs(surplus.mean(0)) <= 4 * error + 1e-9).all()
+
+
 @pytest.mark.parametrize(
     "name, other",
     [
