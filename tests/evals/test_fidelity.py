@@ -146,7 +146,7 @@ def test_trivial_predictors_of_the_hmm():
     assert instance["mae_tok"] == pytest.approx(0.16, abs=0.012)
     # of all constants the mean posterior has the least divergence, and per sequence still less
     kl = [model_row(fidelity, predictor=p)["kl"] for p in ("instance", "constant", "uniform")]
-    assert kl == sorted(kl)
+    assert kl[0] < kl[1] < kl[2]
 
 
 def test_repeated_keys_are_counted_apart():

@@ -32,7 +32,7 @@ def bootstrap_estimate(value: Tensor, resampled: Tensor, level: float = LEVEL) -
     Absolute values of means (`mae_pos`, `ece`) are larger in a resample than in the sample,
     because noise adds to them; unmoved, their interval could lie above the value itself.
     """
-    if not resampled.isfinite().all():
+    if not resampled.isfinite().all():  # one infinite sequence is enough; left out, 0 · inf
         return Estimate(float(value), float(value), float(value))
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=resampled.dtype)
     low, high = (resampled.quantile(tails) - (resampled.mean() - value)).tolist()

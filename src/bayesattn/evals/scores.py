@@ -96,8 +96,6 @@ class Scores:
         }
         columns = weights @ torch.stack([mean.mean(dim=1) for mean in means.values()], dim=1)
         result = dict(zip(means, (columns.T / total).unbind(), strict=True))
-        if not self.kl.isfinite().all():  # a resample without that sequence would give 0 · inf
-            result["kl"] = torch.full_like(result["tv"], torch.inf)
         result["mae_pos"] = (weights @ error).abs().mean(dim=1) / total
         known = weights @ self.certain.sum(dim=1)
         result["recall"] = weights @ (self.certain * self.correct).sum(dim=1) / known
