@@ -17,9 +17,6 @@ from bayesattn.training import TrainConfig, load_predictor, train_tunnel
 from bayesattn.training.tunnel import run_config
 from bayesattn.tunnels import Tunnel
 
-SEQUENCES = 2000
-"""Held-out sequences of a measurement."""
-
 
 def runs_folder() -> Path:
     """Where the runs of studies are kept."""
@@ -43,8 +40,9 @@ def fidelity(
     tunnel: Tunnel,
     architecture: Architecture,
     config: TrainConfig,
+    *,
+    sequences: int,
     length: str = "1x",
-    sequences: int = SEQUENCES,
 ) -> Fidelity:
     """Fidelity of the trained model, to a length such as "10x" times the trained one."""
     model = trained(tunnel, architecture, config)
@@ -53,7 +51,7 @@ def fidelity(
 
 
 def untrained_mae(
-    tunnel: Tunnel, architecture: Architecture, seed: int, sequences: int = SEQUENCES
+    tunnel: Tunnel, architecture: Architecture, seed: int, *, sequences: int
 ) -> float:
     """Entropy error, bits, of the same model before any training."""
     found = measure(build(architecture, tunnel, seed), tunnel, sequences=sequences)

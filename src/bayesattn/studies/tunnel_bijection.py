@@ -40,6 +40,8 @@ class BijectionRecipe(Recipe):
     lr: float = 3e-3
     sampled: bool
     """Also train on sampled values instead of posteriors."""
+    sequences: int = 2000
+    """Held-out sequences."""
 
 
 @register
@@ -115,13 +117,15 @@ class TunnelBijection(Study[BijectionRecipe]):
                 threads=1,
             )
             model = architecture(recipe)
-            part = fidelity(tunnel, model, config).parts["inside"]
-            for metric in ("mae_tok", "mae_pos", "kl", "tv", "support", "recall"):
-                if metric in part.estimates["model"]:
-                    found[f"{variant}: {metric}"] = mean(part, metric)
+            part = fidelity(tunnel, model, config, sequences=recipe.sequences).parts["inside"]
+            metrics = ["mae_tok", "mae_pos", "kl", "tv", "support"]
+            for metric in [*metrics, "recall"] if tunnel.replacement else metrics:
+                found[f"{variant}: {metric}"] = mean(part, metric)
             curves = part.curves()
             found[f"{variant}: uniform"] = mean(part, "mae_tok", "uniform")
-            found[f"{variant}: untrained"] = untrained_mae(tunnel, model, seed)
+            found[f"{variant}: untrained"] = untrained_mae(
+                tunnel, model, seed, sequences=recipe.sequences
+            )
             found[f"{variant}: H model"] = curves["entropy_model"]
             found[f"{variant}: H Bayes"] = curves["entropy_bayes"]
             found[f"{variant}: error"] = curves["mae_tok"]
