@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 Kernel = Literal["auto", "dense", "strided", "flex"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
-_SMALL = 32  # keys up to which writing out every score is the quickest way on a CPU
+_SMALL = 64  # keys up to which writing out every score is the quickest way on a CPU
 
 
 class Certified(NamedTuple):

@@ -60,6 +60,14 @@ def dense(
 ) -> Tensor:
     """Attention by the definition above; see `attend` for the arguments."""
     content, prior = scores(q, k, table, temper, seen, scale)
-    total = content if prior is None else content + prior
-    weights = softmax(total, seen.mask(q.device)).to(v.dtype)
-    return torch.matmul(weights, repeat_heads(v[:, :, : seen.end], q.shape[1]))
+    visible = seen.mask(q.device)
+    if seen.first is None:
+        # Every query sees itself, and all sequences alike: the mask rides along with the prior,
+        # which is smaller than the scores by the batch.
+        wide = torch.promote_types(content.dtype, torch.float32)
+        mask = visible.new_zeros(visible.shape, dtype=wide).masked_fill(~visible, float("-inf"))
+        weights = (content + (mask if prior is None else prior + mask)).softmax(dim=-1)
+    else:
+        weights = softmax(content if prior is None else content + prior, visible)
+    values = repeat_heads(v[:, :, : seen.end], q.shape[1])
+    return torch.matmul(weights.to(v.dtype), values)
