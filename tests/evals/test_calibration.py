@@ -29,7 +29,7 @@ def test_bins_are_means_of_their_tokens():
     confidence = torch.tensor([[0.0, 0.01, 0.5], [0.52, 0.99, 1.0]], dtype=torch.float64)
     correct = torch.tensor([[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]], dtype=torch.float64)
     bins = reliability(confidence, correct, confidence / 2)
-    assert bins.count.tolist() == [2, 2, 2]  # the empty ones are left out, 1.0 joins the last
+    assert bins.tokens.tolist() == [2, 2, 2]  # the empty ones are left out, 1.0 joins the last
     assert bins.confidence.tolist() == pytest.approx([0.005, 0.51, 0.995])
     assert bins.frequency.tolist() == [0.5, 0.5, 1.0]
     assert bins.bayes.tolist() == pytest.approx([0.0025, 0.255, 0.4975])

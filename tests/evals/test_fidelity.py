@@ -197,7 +197,7 @@ def test_json_holds_rows_curves_and_bins_as_plain_values():
     assert set(found["metrics"]) == set(METRICS) <= set(found["rows"][0])
     assert [len(found["curves"][part]["kl"]) for part in ("inside", "beyond")] == [2, 2]
     bins = found["reliability"]["inside"]["model"]
-    assert bins["count"] == [40] and bins["confidence"] == [pytest.approx(1 / 3)]
+    assert bins["tokens"] == [40] and bins["confidence"] == [pytest.approx(1 / 3)]
 
 
 def test_an_impossible_truth_is_infinitely_surprising():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from bayesattn.evals.fidelity import EVAL_SEED, quick_fidelity
 from bayesattn.evals.relabelling import (
     linear_cka,
     measure_relabelling,
@@ -34,7 +35,12 @@ def test_a_model_that_prefers_a_name_does_not():
         return TUNNEL.exact(inputs).log() + torch.tensor([1.0, 0.0, 0.0])
 
     found = measure_relabelling(partial, TUNNEL, sequences=60)
-    assert found.before["kl"] > 0.01 and found.after["kl"] > 0.01
+    generator = torch.Generator().manual_seed(EVAL_SEED)
+    batch = TUNNEL.sample(60, generator)
+    renamed = TUNNEL.relabel(batch, random_names(60, 3, generator))
+    assert found.before == quick_fidelity(partial, batch)
+    assert found.after == quick_fidelity(partial, renamed) != found.before
+    assert found.before["kl"] > 0.01
     assert found.tv > 0.1 and found.entropy > 0.01
 
 

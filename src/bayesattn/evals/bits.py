@@ -19,7 +19,7 @@ def log_probabilities(logits: Tensor) -> Tensor:
 
 def entropy(probabilities: Tensor) -> Tensor:
     """H(p) = -Σ p log2 p, with 0 log 0 = 0."""
-    return torch.special.entr(probabilities).sum(dim=-1) / LN2
+    return -torch.xlogy(probabilities, probabilities).sum(dim=-1) / LN2
 
 
 def kl_divergence(posterior: Tensor, log_probs: Tensor) -> Tensor:

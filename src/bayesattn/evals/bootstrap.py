@@ -35,5 +35,5 @@ def bootstrap_estimate(value: Tensor, resampled: Tensor, level: float = LEVEL) -
     if not resampled.isfinite().all():  # one infinite sequence is enough; left out, 0 · inf
         return Estimate(float(value), float(value), float(value))
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=resampled.dtype)
-    low, high = (resampled.quantile(tails) - (resampled.mean() - value)).tolist()
-    return Estimate(float(value), max(low, 0.0), max(high, 0.0))
+    low, high = (resampled.quantile(tails) - (resampled.mean() - value)).clamp_min(0.0)
+    return Estimate(float(value), float(low), float(high))

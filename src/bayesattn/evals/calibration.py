@@ -16,7 +16,7 @@ BINS = 15
 class Reliability(NamedTuple):
     """Means over the tokens of each bin that has any."""
 
-    count: Tensor
+    tokens: Tensor
     confidence: Tensor
     frequency: Tensor
     """How often the most probable outcome was the sampled one."""

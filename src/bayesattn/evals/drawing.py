@@ -127,7 +127,7 @@ def _draw_beliefs(figure: "SubFigure", shown: Beliefs, horizon: int) -> None:
                 extent=(0.5, steps + 0.5, len(rows) - 0.5, -0.5),
             )
             place = {int(outcome): at for at, outcome in enumerate(rows)}
-            truth = [place.get(label, float("nan")) for label in shown.labels[column].tolist()]
+            truth = [place.get(label, float("nan")) for label in map(int, shown.labels[column])]
             ax.scatter(range(1, steps + 1), truth, s=_dot(steps), color=TRUTH, linewidths=0)
             ax.spines[["left", "bottom"]].set_visible(False)
             ax.tick_params(length=0)
@@ -185,7 +185,7 @@ def _draw_reliability(ax: "Axes", fidelity: Fidelity) -> None:
     ax.plot((0, 1), (0, 1), color=GREY, linewidth=1, zorder=1)
     for name, part in fidelity.parts.items():
         bins = _drawn_bins(part.reliability())
-        shares = [count / sum(bins["count"]) for count in bins["count"]]
+        shares = [count / sum(bins["tokens"]) for count in bins["tokens"]]
         ax.scatter(
             bins["confidence"],
             bins["frequency"],
@@ -224,13 +224,13 @@ def _finish_steps(ax: "Axes", fidelity: Fidelity) -> None:
 
 
 def _drawn_bins(bins: dict[str, list[float]]) -> dict[str, list[float]]:
-    kept = [count >= FEWEST_TOKENS for count in bins["count"]]
+    kept = [count >= FEWEST_TOKENS for count in bins["tokens"]]
     return {name: list(compress(values, kept)) for name, values in bins.items()}
 
 
 def _luck(bins: dict[str, list[float]]) -> tuple[list[float], list[float]]:
     """Ends of the interval of each bin's frequency."""
-    pairs = zip(bins["frequency"], bins["count"], strict=True)
+    pairs = zip(bins["frequency"], bins["tokens"], strict=True)
     intervals = [wilson_interval(round(share * count), int(count)) for share, count in pairs]
     return [interval.low for interval in intervals], [interval.high for interval in intervals]
 

@@ -63,15 +63,15 @@ class Part:
         }
         return {
             "step": list(self.steps),
-            **{name: column.mean(dim=0).tolist() for name, column in columns.items()},
-            "mae_pos": scores.entropy_error.mean(dim=0).abs().tolist(),
+            **{name: _floats(column.mean(dim=0)) for name, column in columns.items()},
+            "mae_pos": _floats(scores.entropy_error.mean(dim=0).abs()),
         }
 
     def reliability(self, predictor: str = "model") -> dict[str, list[float]]:
         """Confidence against frequency, by bins of confidence."""
         s = self.scores[predictor]
         bins = reliability(s.confidence, s.correct, s.bayes_confidence)
-        return {name: column.tolist() for name, column in bins._asdict().items()}
+        return {name: _floats(column) for name, column in bins._asdict().items()}
 
 
 @dataclass(frozen=True)
@@ -199,6 +199,10 @@ def _estimates(scores: Scores, weights: Tensor) -> dict[str, Estimate]:
     values = scores.metrics(torch.ones(1, sequences, dtype=torch.float64))
     resampled = scores.metrics(weights)
     return {name: bootstrap_estimate(values[name][0], resampled[name]) for name in METRICS}
+
+
+def _floats(values: Tensor) -> list[float]:
+    return [float(value) for value in values]
 
 
 def _row(name: str, part: Part, predictor: str, estimates: dict[str, Estimate]) -> dict[str, Any]:

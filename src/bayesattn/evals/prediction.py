@@ -1,7 +1,7 @@
 """Predictions of a model at the scored positions, by one causal pass."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ Model = Callable[..., Tensor]
 
 
 @contextmanager
-def evaluating(model: Model) -> Iterator[None]:
+def evaluating(model: Model) -> Generator[None]:
     """No gradients, no dropout; a module goes back to training afterwards if it was."""
     if not isinstance(model, nn.Module):
         with torch.no_grad():

@@ -93,8 +93,8 @@ def random_names(sequences: int, states: int, generator: torch.Generator) -> Ten
 def linear_cka(first: Tensor, second: Tensor) -> float:
     """‖X'Y‖² / (‖X'X‖ ‖Y'Y‖) of centred X and Y [n, D]."""
     x, y = first.double() - first.double().mean(0), second.double() - second.double().mean(0)
-    scale = torch.linalg.norm(x.T @ x) * torch.linalg.norm(y.T @ y)
-    return float(torch.linalg.norm(x.T @ y).square() / scale)
+    squares = [product.square().sum() for product in (x.T @ y, x.T @ x, y.T @ y)]
+    return float(squares[0] / (squares[1] * squares[2]).sqrt())
 
 
 def relative_distance(first: Tensor, second: Tensor) -> float:
