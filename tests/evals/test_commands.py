@@ -17,7 +17,7 @@ ARCHITECTURE = Transformer(layers=1, width=16, heads=2)
 def runs(tmp_path_factory):
     """Folders of runs of a few steps, by tunnel."""
     folder = tmp_path_factory.mktemp("runs")
-    config = TrainConfig(steps=3, batch_size=4, threads=1)
+    config = TrainConfig(steps=3, batch_size=4, checkpoint_every=2, threads=1)
     for name, tunnel in {"hmm": HMM(3, 3, 4), "bijection": Bijection(5, 4)}.items():
         train_tunnel(tunnel, ARCHITECTURE, config, folder / name, progress=False)
     return folder
@@ -68,6 +68,16 @@ def test_it_is_the_trained_model_that_is_measured(runs, capsys):
     assert found["run"]["parameters"] == sum(p.numel() for p in model.parameters())
 
 
+def test_an_earlier_checkpoint_can_be_measured(runs, capsys):
+    words = ("--sequences", "50", "--step", "2", "--json", "-")
+    assert command("fidelity", runs / "bijection", *words) == 0
+    found = json.loads(capsys.readouterr().out)
+    earlier, last = (
+        measure(*load_predictor(runs / "bijection", step), sequences=50).rows() for step in (2, 3)
+    )
+    assert found["rows"] == earlier != last and found["run"]["step"] == 2
+
+
 def test_interval_stands_under_the_model(runs, capsys):
     command("fidelity", runs / "bijection", "--sequences", "50")
     lines = [
@@ -89,7 +99,7 @@ def test_mistakes_get_one_sentence(runs, capsys, folder):
     assert "alphabet of 5" in mistake(capsys, "fidelity", runs / "bijection", "--length", "10x")
     assert "no step 7" in mistake(capsys, "fidelity", runs / "hmm", "--step", "7")
     assert "2 or more" in mistake(capsys, "fidelity", runs / "hmm", "--sequences", "1")
-    assert "must end in" in mistake(capsys, "show", runs / "hmm", "--out", "a.jpg")
+    assert "must end in" in mistake(capsys, "show", "nowhere", "--out", "a.jpg")  # seen first
     assert "--examples" in mistake(capsys, "show", runs / "hmm", "--examples", "0")
     words = ("--sequences", "10", "--json", "missing/f.json")
     assert "missing" in mistake(capsys, "fidelity", runs / "hmm", *words)

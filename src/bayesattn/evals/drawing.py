@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".svg", ".png", ".pdf")
 MOST_OUTCOMES = 24
-"""Rows of a belief panel; of a larger alphabet only the most probable outcomes are shown."""
+"""Rows of a belief panel; of a larger alphabet only what model or Bayes believe most is shown."""
 MODEL, TRUTH, DIVERGENCE = COLOURS[0], COLOURS[1], COLOURS[2]
 GREY = "#8a8f98"
 """Readable on white and on black: for Bayes and for what a model must beat."""
@@ -62,7 +62,7 @@ def draw(fidelity: Fidelity, shown: Beliefs, horizon: int, title: str) -> Pictur
     with house_style():
         figure = Figure(figsize=(10.5, 7.6), layout="constrained")
         figure.suptitle(title, fontsize="medium", x=0.01, ha="left")
-        _draw_key(figure, horizon < shown.posterior.shape[1])
+        _draw_key(figure, "beyond" in fidelity.parts)
         above, below = cast(Any, figure.subfigures(2, 1, height_ratios=(1.15, 1)))
         _draw_beliefs(above, shown, horizon)
         panels = below.subplots(1, 3, width_ratios=(1, 1, 0.85))
@@ -115,7 +115,7 @@ def _draw_beliefs(figure: "SubFigure", shown: Beliefs, horizon: int) -> None:
     norm = PowerNorm(0.5, 0, 1)
     image: Any = None
     for column in range(count):
-        rows = _outcomes_shown(shown.posterior[column])
+        rows = _outcomes_shown(shown.posterior[column] + shown.model[column])
         for row, probabilities in enumerate((shown.posterior, shown.model)):
             ax: Axes = panels[row, column]
             image = ax.imshow(
@@ -264,10 +264,10 @@ def _name_rows(ax: "Axes", rows: Tensor) -> None:
     ax.set_yticks(range(0, len(rows), stride), [str(int(row)) for row in rows[::stride]])
 
 
-def _outcomes_shown(posterior: Tensor) -> Tensor:
-    if posterior.shape[-1] <= MOST_OUTCOMES:
-        return torch.arange(posterior.shape[-1])
-    return posterior.sum(dim=0).topk(MOST_OUTCOMES).indices.sort().values
+def _outcomes_shown(belief: Tensor) -> Tensor:
+    if belief.shape[-1] <= MOST_OUTCOMES:
+        return torch.arange(belief.shape[-1])
+    return belief.sum(dim=0).topk(MOST_OUTCOMES).indices.sort().values
 
 
 def _dot(steps: int) -> float:
