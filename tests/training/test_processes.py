@@ -18,11 +18,10 @@ from bayesattn.training.seeds import step_seed
 from bayesattn.tunnels import Bijection
 
 ROOT = Path(__file__).parents[2]
-
 SMALL = ["bijection", "--alphabet", "4", "--layers", "1", "--width", "8", "--heads", "2"]
 
 
-def start(*words, **settings):
+def start(*words):
     return subprocess.Popen(
         [sys.executable, *words],
         cwd=ROOT,
@@ -30,7 +29,6 @@ def start(*words, **settings):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **settings,
     )
 
 
