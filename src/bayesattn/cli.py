@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(str(stop) or "Stopped; what was finished is in the ledger.", file=sys.stderr)
         return 130
     except Exception as error:
-        from bayesattn.studies.errors import UserError
+        from bayesattn.errors import UserError
 
         if not isinstance(error, UserError) or os.environ.get("BAYESATTN_DEBUG") == "1":
             raise
@@ -83,7 +83,7 @@ def _run(words: list[str]) -> int:
         raise _unknown(name, words[0])
     import tyro
 
-    from bayesattn.studies.console import mistakes
+    from bayesattn.console import mistakes
 
     module, _, attribute = COMMANDS[name].target.partition(":")
     command = getattr(import_module(module), attribute)
@@ -97,7 +97,7 @@ def _run(words: list[str]) -> int:
 
 
 def _unknown(name: str, first: str) -> Exception:
-    from bayesattn.studies.errors import UserError
+    from bayesattn.errors import UserError
 
     near = [*difflib.get_close_matches(name, COMMANDS), *difflib.get_close_matches(first, COMMANDS)]
     hint = f"did you mean `bayesattn {near[0]}`?" if near else "`bayesattn --help` lists them."

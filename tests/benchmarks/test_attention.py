@@ -8,7 +8,7 @@ import torch
 
 from bayesattn.benchmarks.attention import AttentionBench, run
 from bayesattn.benchmarks.measure import interleave, peak_bytes
-from bayesattn.studies.errors import UserError
+from bayesattn.errors import UserError
 
 KEYS = {"kernel", "prior", "ssmax", "mode", "length", "ratio", "extra_bytes", "max_error"}
 

@@ -10,7 +10,7 @@ import torch
 from bayesattn.benchmarks import training
 from bayesattn.benchmarks.plain import AuthorsTransformer
 from bayesattn.benchmarks.training import TrainingBench, _labels, quick_recipe
-from bayesattn.studies.errors import UserError
+from bayesattn.errors import UserError
 from bayesattn.training import TrainConfig, TunnelTask
 from bayesattn.tunnels import Bijection
 

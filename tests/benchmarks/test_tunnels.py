@@ -8,7 +8,7 @@ import torch
 
 from bayesattn.benchmarks import tunnels
 from bayesattn.benchmarks.tunnels import CASES, TunnelsBench, run
-from bayesattn.studies.errors import UserError
+from bayesattn.errors import UserError
 from bayesattn.tunnels import TUNNELS, Bijection
 
 

@@ -16,10 +16,10 @@ def ledger(tmp_path):
 
 def test_the_table_has_a_row_per_claim_in_order(ledger):
     assert table(ledger).splitlines() == [
-        "| claim | reported | measured | verdict |",
-        "| --- | --- | --- | --- |",
-        "| `bad` bad works. | always | – | ! error |",
-        "| `good` good works. | always | 11 points [8.52, 13.5] | ✓ supported |",
+        "| claim | reported | measured | null | verdict |",
+        "| --- | --- | --- | --- | --- |",
+        "| `bad` bad works. | always | – | – | ! error |",
+        "| `good` good works. | always | 11 points [8.52, 13.5] | 0 | ✓ supported |",
     ]
 
 

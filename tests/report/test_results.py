@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bayesattn.report.page import render
+from bayesattn.report.readme import BEGIN, END, table
 from bayesattn.studies import Tier, all_studies
 from bayesattn.studies.ledger import NAME, Ledger
 
@@ -14,14 +15,22 @@ RESULTS = Path(__file__).parents[2] / "results"
 RECORDS = Ledger.load(RESULTS / NAME).records
 
 
-@pytest.mark.parametrize("study", all_studies(), ids=lambda study: study.claim.id)
-def test_every_study_is_recorded_as_it_is_now(study):
-    record = RECORDS[study.claim.id]
+STUDIES = {study.claim.id: study for study in all_studies()}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_what_is_recorded_is_what_the_study_is_now(name):
+    study, record = STUDIES[name], RECORDS[name]
     assert record.failure is None
     assert record.tier is Tier.FULL
     assert record.commit and "dirty" not in record.commit
     assert (record.claim, record.method, record.null) == (study.claim, study.method, study.null)
     assert record.recipe == json.loads(json.dumps(asdict(study.recipes[record.tier])))
+
+
+def test_the_readme_shows_the_recorded_results():
+    readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    assert f"{BEGIN}\n{table(Ledger(RECORDS))}\n{END}" in readme
 
 
 def test_the_recorded_results_make_a_page_with_all_their_figures():

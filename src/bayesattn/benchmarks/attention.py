@@ -11,8 +11,8 @@ from tyro.conf import arg
 from bayesattn.benchmarks.contenders import CONTENDERS, MODES, REFERENCE, Contender, Mode
 from bayesattn.benchmarks.measure import interleave, peak_bytes
 from bayesattn.benchmarks.problem import Problem
-from bayesattn.studies.console import show_rows, write_json
-from bayesattn.studies.errors import UserError
+from bayesattn.console import show_rows, write_json
+from bayesattn.errors import UserError
 
 Word = TypeVar("Word", bound=str)
 

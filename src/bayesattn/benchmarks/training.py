@@ -31,9 +31,9 @@ from bayesattn.benchmarks.plain import (
     authors_loop,
     bare_loop,
 )
+from bayesattn.console import show_rows, write_json
+from bayesattn.errors import UserError
 from bayesattn.models.architectures import Transformer, build
-from bayesattn.studies.console import show_rows, write_json
-from bayesattn.studies.errors import UserError
 from bayesattn.training import TrainConfig, TunnelTask, train_tunnel
 from bayesattn.tunnels import Bijection
 

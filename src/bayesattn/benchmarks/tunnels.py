@@ -11,8 +11,8 @@ from tyro.conf import arg
 
 from bayesattn.benchmarks.measure import interleave
 from bayesattn.benchmarks.per_sample import PER_SAMPLE, PerSample
-from bayesattn.studies.console import show_rows, write_json
-from bayesattn.studies.errors import UserError
+from bayesattn.console import show_rows, write_json
+from bayesattn.errors import UserError
 from bayesattn.tunnels import HMM, Bijection, Recall, Revision, StickyChain, Tunnel
 
 CASES: dict[str, Tunnel] = {

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.evals.fidelity import EVAL_SEED, Fidelity
 from bayesattn.evals.lengths import measure_stretched, stretch
 from bayesattn.evals.relabelling import Relabelling, measure_relabelling
 from bayesattn.evals.scores import METRICS
 from bayesattn.models.architectures import Predictor
-from bayesattn.studies.console import mistakes, show_rows, write_json
 from bayesattn.training import Run, load_predictor
 from bayesattn.tunnels import HMM, Tunnel
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from bayesattn.drawing import COLOURS, INK, Picture, house_style, save_picture
 from bayesattn.evals.fidelity import Fidelity
 from bayesattn.evals.prediction import Model, device_of, evaluating, predict
 from bayesattn.stats import wilson_interval
-from bayesattn.studies.drawing import COLOURS, INK, house_style, save_picture
-from bayesattn.studies.study import Picture
 from bayesattn.tunnels.base import Tunnel
 
 if TYPE_CHECKING:

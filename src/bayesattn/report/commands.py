@@ -9,10 +9,10 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.report.page import render
 from bayesattn.report.readme import fill
 from bayesattn.studies.commands import JsonTarget, every_study, exit_code, measure, result_rows
-from bayesattn.studies.console import mistakes, show_rows, write_json
 from bayesattn.studies.ledger import NAME, Ledger
 from bayesattn.studies.study import Tier
 

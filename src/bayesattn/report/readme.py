@@ -10,7 +10,7 @@ BEGIN, END = "<!-- ledger:begin -->", "<!-- ledger:end -->"
 
 def table(ledger: Ledger) -> str:
     """The ledger as a Markdown table, one row per claim."""
-    rows = [("claim", "reported", "measured", "verdict"), ("---",) * 4]
+    rows = [("claim", "reported", "measured", "null", "verdict"), ("---",) * 5]
     for name, record in sorted(ledger.records.items()):
         claim = record.claim
         rows.append(
@@ -18,6 +18,7 @@ def table(ledger: Ledger) -> str:
                 f"`{name}` {claim.statement}",
                 claim.reported,
                 words.measured(record),
+                words.number(record.verdict.null) if record.verdict else "–",
                 words.verdict(record),
             )
         )

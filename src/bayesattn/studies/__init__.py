@@ -1,6 +1,6 @@
 """Studies: one file per claim. Each measures, is judged by one rule, and enters the ledger."""
 
-from bayesattn.studies.errors import UserError
+from bayesattn.errors import UserError
 from bayesattn.studies.registry import all_studies, find_study, register
 from bayesattn.studies.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
 

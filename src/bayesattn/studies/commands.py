@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tyro.conf import Positional, arg
 
+from bayesattn.console import show_rows, write_json
+from bayesattn.errors import UserError
 from bayesattn.studies import words
-from bayesattn.studies.console import show_rows, write_json
-from bayesattn.studies.errors import UserError
 from bayesattn.studies.ledger import NAME, Ledger, Record, set_aside
 from bayesattn.studies.registry import AnyStudy, all_studies, find_study
 from bayesattn.studies.runner import parse_tier, prepare_folder, run_studies, seeds_of

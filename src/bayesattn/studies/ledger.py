@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bayesattn.errors import UserError
 from bayesattn.stats import Interval, Outcome
-from bayesattn.studies.errors import UserError
 from bayesattn.studies.study import Claim, Numbers, Tier, Verdict
 
 SCHEMA = 1

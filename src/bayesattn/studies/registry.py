@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bayesattn.studies.errors import UserError
+from bayesattn.errors import UserError
 from bayesattn.studies.study import Study
 
 AnyStudy = Study[Any]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bayesattn.studies.drawing import house_style, save_picture
-from bayesattn.studies.environment import commit, environment
-from bayesattn.studies.errors import UserError
+from bayesattn.drawing import house_style, save_picture
+from bayesattn.environment import commit, environment
+from bayesattn.errors import UserError
 from bayesattn.studies.ledger import NAME, Failure, FigureFile, Record, add_record
 from bayesattn.studies.registry import AnyStudy
 from bayesattn.studies.study import Numbers, Tier

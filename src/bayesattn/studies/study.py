@@ -4,12 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
+from bayesattn.drawing import Picture
 from bayesattn.stats import Interval, Judgement, Outcome
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Numbers = Mapping[str, float | Sequence[float]]
 """What one seed measured, by name: plain numbers, so that the ledger keeps all of them."""
@@ -60,15 +58,6 @@ class Verdict:
     tier: Tier
     reason: str
     """Why this outcome, in one sentence."""
-
-
-class Picture(NamedTuple):
-    """A figure and what it shows, for those who see it and for those who do not."""
-
-    name: str
-    figure: "Figure"
-    caption: str
-    alt: str
 
 
 R = TypeVar("R", bound=Recipe)

@@ -9,7 +9,7 @@ exempt from it: a header is not far away, however long the sequence.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from bayesattn.models.architectures import Transformer
@@ -171,13 +171,9 @@ class TunnelHMM(Study[HMMRecipe]):
 
 def architecture(recipe: HMMRecipe, variant: str) -> Transformer:
     """The same transformer under three ways to know the order."""
-    size = {"layers": recipe.layers, "width": recipe.width, "heads": recipe.heads}
+    plain = Transformer(layers=recipe.layers, width=recipe.width, heads=recipe.heads)
     if variant == POSITIONS:
         rows = 2 * recipe.states + recipe.stretch * recipe.length
-        return Transformer(**size, encoding="learned", max_positions=rows)
-    return Transformer(
-        **size,
-        prior="ggd",
-        prior_options={"init": "alibi"},
-        exempt_header=variant == EXEMPT,
-    )
+        return replace(plain, encoding="learned", max_positions=rows)
+    local = {"init": "alibi"}
+    return replace(plain, prior="ggd", prior_options=local, exempt_header=variant == EXEMPT)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar
 
 from tyro.conf import Positional, arg
 
+from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.errors import UserError
 from bayesattn.models.architectures import ARCHITECTURES, Architecture, build, make_architecture
-from bayesattn.studies.console import mistakes, show_rows, write_json
-from bayesattn.studies.errors import UserError
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.errors import TrainingError
 from bayesattn.training.runs import Run

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import torch
 
-from bayesattn.studies.environment import commit, environment
+from bayesattn.environment import commit, environment
 from bayesattn.training import files
 from bayesattn.training.checkpoint import (
     Checkpoint,

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bayesattn.studies.errors import UserError
+from bayesattn.errors import UserError
 
 
 def show_rows(rows: Sequence[Mapping[str, str]]) -> None:

@@ -3,8 +3,8 @@ import subprocess
 
 import pytest
 
-from bayesattn.studies import environment as module
-from bayesattn.studies.environment import commit, environment
+from bayesattn import environment as module
+from bayesattn.environment import commit, environment
 
 
 def git(folder, *arguments):

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bayesattn.studies.study import Picture
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Text and axes are drawn in this colour, which becomes the page's own text colour in the file.
 INK = "#0a1b2c"
@@ -15,6 +16,15 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 STYLE = """<style>
 svg { color: #1b1f24 } @media (prefers-color-scheme: dark) { svg { color: #e6e9ec } }
 </style>"""
+
+
+class Picture(NamedTuple):
+    """A figure and what it shows, for those who see it and for those who do not."""
+
+    name: str
+    figure: "Figure"
+    caption: str
+    alt: str
 
 
 @contextmanager

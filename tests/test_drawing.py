@@ -1,7 +1,7 @@
 from matplotlib.figure import Figure
 
+from bayesattn.drawing import INK, house_style, save_picture
 from bayesattn.studies import Picture
-from bayesattn.studies.drawing import INK, house_style, save_picture
 
 
 def drawn(path):
