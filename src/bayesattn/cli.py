@@ -34,6 +34,7 @@ COMMANDS = {
         "bayesattn.evals.commands:TunnelFidelity", "measure a run against the exact posterior"
     ),
     "tunnel show": Command("bayesattn.evals.commands:TunnelShow", "draw a run's beliefs"),
+    "tunnel zoo": Command("bayesattn.zoo.commands:Zoo", "list the trained models that come along"),
     "bench attention": Command(
         "bayesattn.benchmarks.attention:AttentionBench", "time attention kernels against SDPA"
     ),

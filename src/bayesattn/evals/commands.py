@@ -14,8 +14,9 @@ from bayesattn.evals.scores import METRICS
 from bayesattn.models.architectures import Predictor
 from bayesattn.training import Run, load_predictor
 from bayesattn.tunnels import HMM, Tunnel
+from bayesattn.zoo import locate
 
-RunFolder = Annotated[Positional[Path], arg(metavar="RUN")]
+RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class TunnelFidelity:
     """Measure a run against the exact posterior, in bits, beside predictors that infer nothing."""
 
     folder: RunFolder
-    """Folder of the run."""
+    """Folder of the run, or zoo:NAME; `bayesattn tunnel zoo` lists those."""
     length: Annotated[str, arg(metavar="10x|STEPS")] = "1x"
     """How long to make the sequences: a multiple of the training's, or a number of steps."""
     sequences: int = 2000
@@ -57,7 +58,7 @@ class TunnelShow:
     """Draw what a run believes, step by step, beside the exact posterior."""
 
     folder: RunFolder
-    """Folder of the run."""
+    """Folder of the run, or zoo:NAME; `bayesattn tunnel zoo` lists those."""
     out: Annotated[Path, arg(aliases=["-o"], metavar="FILE")] = Path("fidelity.svg")
     """Image to write: .svg, .png or .pdf."""
     length: Annotated[str, arg(metavar="2x|STEPS")] = "1x"
@@ -89,11 +90,11 @@ class TunnelShow:
         return 0
 
 
-def _load(folder: Path, step: int | None) -> tuple[Predictor, Tunnel, dict[str, Any]]:
-    run = Run.open(folder)
+def _load(folder: str, step: int | None) -> tuple[Predictor, Tunnel, dict[str, Any]]:
+    run = Run.open(locate(folder))
     model, tunnel = load_predictor(run, step)
     about = {
-        "folder": str(folder),
+        "folder": folder,
         "step": run.checkpoint(step).step,
         "architecture": run.config["architecture"],
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
