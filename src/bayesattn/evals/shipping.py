@@ -1,10 +1,10 @@
-"""Put a finished run into the zoo: `python -m bayesattn.evals.shipping RUN NAME`."""
+"""Put a finished run into the zoo: `python -m bayesattn.evals.shipping RUN NAME [LENGTH]`."""
 
 import shlex
 import sys
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bayesattn.evals.fidelity import Fidelity
 from bayesattn.evals.lengths import measure_stretched, stretch
@@ -45,7 +45,7 @@ def train_command(tunnel: Tunnel, architecture: Architecture, config: TrainConfi
     for part in (tunnel, architecture, config):
         for field in fields(part):
             value = getattr(part, field.name)
-            default = field.default_factory() if field.default is MISSING else field.default  # pyright: ignore
+            default = field.default if field.default_factory is MISSING else field.default_factory()
             if value != default:
                 words += _option(field.name, value)
     return shlex.join([*words, "--out", "RUN"])
@@ -56,11 +56,12 @@ def _option(name: str, value: Any) -> list[str]:
     if value is True:
         return [flag]
     if isinstance(value, dict):
-        return [flag, *(f"{key}={option}" for key, option in value.items())]
+        options = cast(dict[str, Any], value)
+        return [flag, *(f"{key}={option}" for key, option in options.items())]
     if isinstance(value, tuple):
-        return [flag, *map(str, value)]
+        return [flag, *map(str, cast(tuple[Any, ...], value))]
     return [flag, str(value)]
 
 
 if __name__ == "__main__":
-    print(ship(Run.open(sys.argv[1]), sys.argv[2], *sys.argv[3:]))
+    print(ship(Run.open(sys.argv[1]), sys.argv[2], *sys.argv[3:4]))
