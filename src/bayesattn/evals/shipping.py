@@ -64,4 +64,5 @@ def _option(name: str, value: Any) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(ship(Run.open(sys.argv[1]), sys.argv[2], *sys.argv[3:4]))
+    folder, name, length = [*sys.argv[1:], "1x"][:3]
+    print(ship(Run.open(folder), name, length))
