@@ -18,8 +18,9 @@ _FAR = 512  # keys before a block that are worth a call of their own
 # A bias that has to be written out is best read again from cache: so many elements at a time, of
 # at least two heads, so that two threads have one each.
 _TILE_ELEMENTS = 1 << 20
-_TILE_KEYS = {"near": 2048, "far": 1024}
-_LONG = 2048  # from so many keys on, large blocks pay for a bias that is written out, too
+_TILE_KEYS = {"near": 2048, "far": 512}
+# From so many keys on, large blocks pay for a bias that is written out, too.
+_LONG, _LONG_BLOCK = 4096, 1024
 
 Mean = tuple[Tensor, Tensor]
 """Posterior mean [N, H, T, D] over some keys, and their log-evidence [N, H, T]."""
@@ -71,7 +72,7 @@ def attend_band(
         return
     block = min(max(end // 6, _BLOCKS[0]), _BLOCKS[1])
     if temper is not None:
-        block = _BLOCKS[0] if end >= _LONG else _DIAGONAL
+        block = _LONG_BLOCK if end >= _LONG else _DIAGONAL
     block = min(block, num_queries)
     if temper is not None:
         # heads in groups that share their keys stay together
