@@ -55,8 +55,9 @@ class TunnelMLP(Study[EqualRecipe]):
                 pairs=4,
                 layers=2,
                 width=64,
-                steps=600,
-                recall_steps=1500,
+                steps=400,
+                recall_steps=600,
+                batch_size=32,
             ),
             Tier.FULL: EqualRecipe(
                 seeds=3,
