@@ -43,10 +43,10 @@ def test_kill_9_at_twenty_random_moments(tmp_path):
     for ending in found["endings"]:
         assert ending == found["whole"]
     moments = found["moments"]
-    assert sum(moment["killed"] for moment in moments) >= 18
+    assert len(found["endings"]) == len(moments) == 20
     # They died all over the training, some while a checkpoint was being written.
-    assert len({tuple(moment["before"]) for moment in moments}) >= 10
-    assert any(name.startswith(".tmp") for moment in moments for name in moment["before"])
+    assert len({tuple(before) for before in moments}) >= 10
+    assert any(name.startswith(".tmp") for before in moments for name in before)
 
 
 @pytest.mark.slow
