@@ -112,8 +112,8 @@ class Transformer(Architecture):
 class TransformerBody(Body):
     """Encoding and layers of a `BayesModel`, called directly.
 
-    The model's token table and final norm are left out: the predictor has its own. Its Hugging
-    Face forward is left out as well, for it costs more than a small layer.
+    The model's token table and final norm are left out: the predictor has its own. So is its
+    Hugging Face forward, whose caches and recorded outputs no tunnel needs.
     """
 
     def __init__(self, config: BayesConfig) -> None:
