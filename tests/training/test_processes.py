@@ -77,7 +77,7 @@ from bayesattn.training import TrainConfig, train_tunnel
 from bayesattn.tunnels import Bijection
 config = TrainConfig(steps=6, batch_size=8, threads=1, log_every=2, warmup=0, decay=0)
 run = train_tunnel(Bijection(4), Transformer(layers=1, width=8, heads=2), config, sys.argv[1])
-print(run.finished["step"])
+sys.stdout.write(f"{run.finished['step']}\\n")  # one write: two processes share the pipe
 """
 
 
