@@ -148,6 +148,7 @@ class Bijection(Tunnel):
         posterior = new.new_empty(count, length, self.alphabet)
         torch.ge(first_value[:, None].double(), steps[:, None].double(), out=posterior)
         posterior.mul_((new / unseen)[..., None])
-        known = values.gather(1, first_key)[..., None]
-        posterior.scatter_add_(2, known, seen.double()[..., None])
+        if bool(seen.any()):
+            known = values.gather(1, first_key)[..., None]
+            posterior.scatter_add_(2, known, seen.double()[..., None])
         return posterior, seen

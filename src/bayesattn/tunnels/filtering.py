@@ -46,8 +46,27 @@ def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor)
 
     A factor common to all states of a step changes `log_likelihood` only.
     """
+    predicted, filtered, norms = _beliefs(initial, transition, likelihoods)
+    return FilteredStates(
+        filtered.permute(2, 0, 1).contiguous(),
+        predicted[:-1].permute(2, 0, 1).contiguous(),
+        norms.log().sum(0),
+    )
+
+
+def predict_next(initial: Tensor, transition: Tensor, likelihoods: Tensor) -> Tensor:
+    """[B, K, S]: P(s_{t+1} | o_0 .. o_t), from the arguments of `filter_likelihoods`."""
+    return _beliefs(initial, transition, likelihoods)[0][1:].permute(2, 0, 1).contiguous()
+
+
+def _beliefs(
+    initial: Tensor, transition: Tensor, likelihoods: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Predicted [K+1, S, B], filtered [K, S, B], and the probability of each observation [K, B].
+
+    Sequences come last: each step is a few operations on long contiguous vectors.
+    """
     count, length, states = likelihoods.shape
-    # Sequences last: each step is a few operations on long contiguous vectors.
     steps = likelihoods.double().permute(1, 2, 0).contiguous()
     shared = transition.dim() == 2
     moves = transition.double()
@@ -72,8 +91,4 @@ def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor)
         raise ValueError(
             f"observation {int(step)} of sequence {int(row)} has probability 0 in every state"
         )
-    return FilteredStates(
-        filtered.permute(2, 0, 1).contiguous(),
-        predicted[:-1].permute(2, 0, 1).contiguous(),
-        norms.log().sum(0),
-    )
+    return predicted, filtered, norms

@@ -20,7 +20,7 @@ from torch.nn.functional import embedding
 
 from bayesattn.priors.base import at_least
 from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
-from bayesattn.tunnels.filtering import filter_likelihoods
+from bayesattn.tunnels.filtering import predict_next
 from bayesattn.tunnels.trivial import entropy_bits
 
 
@@ -126,8 +126,7 @@ class StickyChain(Tunnel):
         self._check_inputs(inputs)
         transition = self.transition.to(inputs.device)
         initial = torch.full_like(transition[0], 1 / self.symbols)
-        belief = filter_likelihoods(initial, transition, self._likelihoods(inputs)).filtered
-        return belief @ transition
+        return predict_next(initial, transition, self._likelihoods(inputs))
 
     def stretched(self, factor: float) -> Self:
         """A longer path."""
@@ -137,11 +136,12 @@ class StickyChain(Tunnel):
         """[B, L, symbols] ∝ exp(-|x - μ|² / (2 noise²)), the largest at each step 1."""
         means = self.means.to(inputs.device).double()
         # |x|² is common to all symbols: it is left out.
-        squares = means.square().sum(-1) - 2 * inputs.double() @ means.T
+        squares = inputs.double() @ (-2 * means.T)
+        squares += means.square().sum(-1)
         squares -= squares.amin(-1, keepdim=True)
         if self.noise == 0:
             return (squares == 0).double()
-        return torch.exp(squares / (-2 * self.noise**2))
+        return squares.div_(-2 * self.noise**2).exp_()
 
 
 @cache
