@@ -1,0 +1,153 @@
+"""How a corpus becomes tokens on disk: streamed, once, and all of it or nothing."""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from bayesattn.corpora.errors import CorpusError
+from bayesattn.corpora.text import Part, parts
+from bayesattn.corpora.tokenizers import encode, fingerprint, start_token
+
+SPLITS = ("train", "heldout")
+HELD_OUT = 10
+"""One document of so many is held out."""
+SALT = "bayesattn 359"
+"""Decides which; chosen so that the embedded corpus holds out long documents, too."""
+TEMPORARY = ".tmp-"
+ABANDONED = 3600.0
+"""Seconds after which an unfinished store has no writer any more."""
+BATCH = 2**20
+"""Characters that are tokenised together, or a few more."""
+
+
+def is_held_out(text: str) -> bool:
+    """Whether a document that begins with this text is for evaluation: its hash decides."""
+    digest = hashlib.sha256(f"{SALT}{text}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") % HELD_OUT == 0
+
+
+def build(folder: Path, source: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> None:
+    """Write the store of a corpus to `folder`."""
+    root = folder.parent
+    temporary = root / f"{TEMPORARY}{folder.name}-{os.getpid()}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(root)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        about = _write(temporary, source, tokenizer, limit)
+        (temporary / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+        for path in temporary.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        if not folder.exists():  # another process may have been faster, with the same result
+            temporary.rename(folder)
+    except OSError as error:
+        raise CorpusError(
+            f"Cannot write the tokens of {source} to {root} ({error.strerror or error}): make room "
+            "there, or set BAYESATTN_RUNS to another folder."
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write(
+    folder: Path, source: str, tokenizer: PreTrainedTokenizerBase, limit: int | None
+) -> dict[str, Any]:
+    start = start_token(tokenizer)
+    dtype = "<u2" if len(tokenizer) <= 2**16 else "<u4"
+    counts = {split: {"tokens": 0, "documents": 0, "bytes": 0} for split in SPLITS}
+    total, split = 0, "train"
+    with ExitStack() as stack:
+        files = {
+            (split, what): stack.enter_context((folder / f"{split}.{what}").open("wb"))
+            for split in SPLITS
+            for what in ("tokens", "starts")
+        }
+        for part, tokens in _tokenised(source, tokenizer):
+            if limit is not None and total >= limit:
+                break
+            if part.first:
+                # The first document trains: no corpus is for evaluation only.
+                split = "heldout" if total and is_held_out(part.text) else "train"
+                tokens = [start, *tokens]
+                _append(files[split, "starts"], [counts[split]["tokens"]], "<i8")
+            size = len(part.text.encode())
+            if limit is not None and total + len(tokens) > limit:
+                size = round(size * (limit - total - part.first) / (len(tokens) - part.first))
+                tokens = tokens[: limit - total]
+            _append(files[split, "tokens"], tokens, dtype)
+            total += len(tokens)
+            counts[split]["tokens"] += len(tokens)
+            counts[split]["documents"] += part.first
+            counts[split]["bytes"] += size
+    if not counts["heldout"]["tokens"]:
+        _hold_out_the_end(folder, counts, start, dtype)
+    return {
+        "source": source,
+        "tokenizer": fingerprint(tokenizer),
+        "start": start,
+        "dtype": dtype,
+        **counts,
+    }
+
+
+def _tokenised(source: str, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[Part, list[int]]]:
+    for batch in _batches(source):
+        yield from zip(batch, encode(tokenizer, [part.text for part in batch]), strict=True)
+
+
+def _batches(source: str) -> Iterator[list[Part]]:
+    waiting: list[Part] = []
+    characters = 0
+    for part in parts(source):
+        waiting.append(part)
+        characters += len(part.text)
+        if characters >= BATCH:
+            yield waiting
+            waiting, characters = [], 0
+    if waiting:
+        yield waiting
+
+
+def _append(file: BinaryIO, numbers: list[int], dtype: str) -> None:
+    file.write(np.array(numbers, dtype=dtype).tobytes())
+
+
+def _hold_out_the_end(
+    folder: Path, counts: dict[str, dict[str, int]], start: int, dtype: str
+) -> None:
+    """With no document to spare, hold out the last tenth of the tokens as one."""
+    train, heldout = counts["train"], counts["heldout"]
+    moved = train["tokens"] // HELD_OUT
+    if not moved:
+        return
+    path = folder / "train.tokens"
+    kept = train["tokens"] - moved
+    end = np.fromfile(path, dtype, offset=kept * np.dtype(dtype).itemsize)
+    end = np.concatenate([np.array([start], dtype), end[end != start]])
+    end.tofile(folder / "heldout.tokens")
+    os.truncate(path, kept * np.dtype(dtype).itemsize)
+    starts = np.fromfile(folder / "train.starts", "<i8")
+    starts[starts < kept].tofile(folder / "train.starts")
+    np.zeros(1, "<i8").tofile(folder / "heldout.starts")
+    share = moved / train["tokens"]
+    heldout.update(tokens=len(end), documents=1, bytes=round(share * train["bytes"]))
+    train.update(tokens=kept, documents=int((starts < kept).sum()))
+    train["bytes"] -= heldout["bytes"]
+
+
+def _remove_abandoned(root: Path) -> None:
+    for path in root.glob(f"{TEMPORARY}*"):
+        newest = max((p.stat().st_mtime for p in [path, *path.glob("*")]), default=0.0)
+        if time.time() - newest > ABANDONED:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,153 @@
+"""Forms: sentences with fields, tokenised once for every value that a field can have.
+
+A field is one symbol of each of its slots, written side by side: a number of five digits has five
+slots of ten symbols, a word is one slot of many. In a form, each slot owns some positions, and a
+symbol is what it writes there; so a batch of sentences is a gather.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+from transformers import PreTrainedTokenizerBase
+
+from bayesattn.corpora.errors import CorpusError
+from bayesattn.corpora.tokenizers import encode
+
+CHECKED = 32
+"""Random values with which a form is compared with its tokenizer."""
+POOL = 4096
+"""Numbers to choose from with a tokenizer that merges digits."""
+
+
+class UnevenError(CorpusError):
+    """Tokens of one slot depend on another, or their number on the symbol."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """What can stand in a form."""
+
+    slots: tuple[tuple[str, ...], ...]
+
+    def draw(self, shape: Sequence[int], generator: Generator) -> Tensor:
+        """[*shape, slots] symbols, uniformly random."""
+        columns = [
+            torch.randint(len(symbols), tuple(shape), generator=generator) for symbols in self.slots
+        ]
+        return torch.stack(columns, -1)
+
+    def draw_distinct(self, rows: int, count: int, generator: Generator) -> Tensor:
+        """[rows, count, 1] symbols of a field of one slot, different ones in each row."""
+        (symbols,) = self.slots
+        order = torch.rand(rows, len(symbols), generator=generator).argsort(1)
+        return order[:, :count, None]
+
+    def text(self, chosen: Sequence[int]) -> str:
+        """What is written for one symbol of each slot."""
+        return "".join(symbols[index] for symbols, index in zip(self.slots, chosen, strict=True))
+
+
+class Form:
+    """A text with {fields}, as tokens.
+
+    Args:
+        tokenizer: of all texts.
+        text: with names of fields in braces.
+        fields: by name.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, text: str, fields: Mapping[str, Field]
+    ) -> None:
+        self.fields = {name: field for name, field in fields.items() if f"{{{name}}}" in text}
+        first = {name: [0] * len(field.slots) for name, field in self.fields.items()}
+        slots = [
+            (name, slot, len(symbols))
+            for name, field in self.fields.items()
+            for slot, symbols in enumerate(field.slots)
+        ]
+        texts = [self._written(text, first)]
+        for name, slot, count in slots:
+            for symbol in range(count):
+                changed = {**first, name: [*first[name]]}
+                changed[name][slot] = symbol
+                texts.append(self._written(text, changed))
+        rows = _even(encode(tokenizer, texts), text)
+        self.template = rows[0]
+        """[n] tokens of the text with the first symbols."""
+        self.scored = torch.zeros(len(self.template), dtype=torch.bool)
+        """[n] positions that depend on a field."""
+        self._slots: list[tuple[str, int, Tensor, Tensor]] = []
+        begin = 1
+        for name, slot, count in slots:
+            own = rows[begin : begin + count]
+            begin += count
+            places = (own != self.template).any(0).nonzero()[:, 0]
+            if self.scored[places].any():
+                raise UnevenError(f"Two parts of {text!r} share a token.")
+            self.scored[places] = True
+            self._slots.append((name, slot, places, own[:, places]))
+        self._check(tokenizer, text)
+
+    def __len__(self) -> int:
+        return len(self.template)
+
+    def rows(self, values: Mapping[str, Tensor]) -> Tensor:
+        """[..., n] tokens with symbols [..., slots] of each field."""
+        shape = next(iter(values.values())).shape[:-1] if self.fields else ()
+        found = self.template.repeat(*shape, 1)
+        for name, slot, places, tokens in self._slots:
+            found[..., places] = tokens[values[name][..., slot]]
+        return found
+
+    def _check(self, tokenizer: PreTrainedTokenizerBase, text: str) -> None:
+        if not self.fields:
+            return
+        generator = Generator().manual_seed(0)
+        drawn = {name: field.draw([CHECKED], generator) for name, field in self.fields.items()}
+        texts = [
+            self._written(text, {name: chosen[row].tolist() for name, chosen in drawn.items()})
+            for row in range(CHECKED)
+        ]
+        if not torch.equal(_even(encode(tokenizer, texts), text), self.rows(drawn)):
+            raise UnevenError(f"Parts of {text!r} change each other's tokens.")
+
+    def _written(self, text: str, chosen: Mapping[str, Sequence[int]]) -> str:
+        return text.format_map(
+            {name: field.text(chosen[name]) for name, field in self.fields.items()}
+        )
+
+
+def number_field(tokenizer: PreTrainedTokenizerBase, digits: int) -> Field:
+    """Numbers of so many digits, the first not 0.
+
+    Digit by digit if the tokenizer sees them so. If it merges digits, a pool of numbers with
+    equally many tokens.
+    """
+    field = Field((tuple("123456789"), *[tuple("0123456789")] * (digits - 1)))
+    try:
+        Form(tokenizer, " {value}", {"value": field})
+    except UnevenError:
+        drawn = field.draw([POOL], Generator().manual_seed(0)).tolist()
+        return Field((_alike(tokenizer, sorted({field.text(chosen) for chosen in drawn})),))
+    return field
+
+
+def word_field(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> Field:
+    """Those of the words that have equally many tokens."""
+    return Field((_alike(tokenizer, words),))
+
+
+def _alike(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> tuple[str, ...]:
+    lengths = [len(tokens) for tokens in encode(tokenizer, [f" {text}" for text in texts])]
+    ((most, _),) = Counter(lengths).most_common(1)
+    return tuple(text for text, length in zip(texts, lengths, strict=True) if length == most)
+
+
+def _even(rows: list[list[int]], text: str) -> Tensor:
+    if len({len(row) for row in rows}) > 1:
+        raise UnevenError(f"The number of tokens of {text!r} depends on what stands in it.")
+    return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), -1)

@@ -1,0 +1,247 @@
+"""Needles: prompts that hide a value in a haystack and ask for it at the end.
+
+    head · filler × places · needle · filler × the rest · question · answer
+
+    passkey      the authors' prompt: a number among one repeated sentence
+    noise        RULER's: a value hidden under a key, in the same haystack
+    essay        the same in a haystack of running text
+    multikey     several keys with a value each, one of them asked for
+    multivalue   several values of one key, all asked for, in the order in which they stand
+
+The pieces are tokenised separately, without <bos>, and joined as tokens, so that lengths and places
+are exact. N prompts, n tokens, a tokens of an answer, M needles.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Generator, Tensor
+from transformers import PreTrainedTokenizerBase
+
+from bayesattn.corpora.errors import CorpusError
+from bayesattn.corpora.forms import Form, number_field, word_field
+from bayesattn.corpora.haystacks import Haystack, repeated_sentence, running_text
+from bayesattn.corpora.sentences import KINDS, VALUES, WORDS, Kind, Values, wording
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Prompts of one length, each with the answer that should follow it."""
+
+    tokens: Tensor
+    """[N, n] int64, up to the question."""
+    answers: Tensor
+    """[N, a] int64."""
+    scored: Tensor
+    """[a] bool: tokens of an answer that depend on the value. A space before it does not."""
+    depth: Tensor
+    """[N] float64 depth that was asked for: 0 right after the head, 1 right before the question."""
+    places: Tensor
+    """[N] int64 units of filler before the needle; of several, before the one asked for."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of a prompt, without its answer."""
+        return self.tokens.shape[1]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Needles and what they are asked by: M of each in a row, not yet in any order."""
+
+    keys: Tensor
+    """[N, M, 1] symbols; of needles without keys, anything."""
+    values: Tensor
+    """[N, M, slots] symbols."""
+
+
+class NeedleMaker:
+    """Makes prompts of one kind with one tokenizer.
+
+    Args:
+        tokenizer: of the model.
+        kind: one of `KINDS`.
+        digits: of a number.
+        values: what is hidden, numbers or words.
+        haystack: [n] tokens of running text, repeated if it is too short. "essay" needs one,
+            "multikey" and "multivalue" may have one.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        kind: Kind = "passkey",
+        digits: int = 5,
+        values: Values = "numbers",
+        haystack: Tensor | None = None,
+    ) -> None:
+        _check(kind, digits, values, haystack)
+        words = wording(kind, values)
+        self.kind: Kind = kind
+        self.digits = digits
+        self.values: Values = values
+        self.needles = words.needles
+        self._key = word_field(tokenizer, WORDS)
+        self._value = (
+            number_field(tokenizer, digits) if values == "numbers" else word_field(tokenizer, WORDS)
+        )
+        fields = {"key": self._key, "value": self._value}
+        answers = {f"value{count}": self._value for count in range(words.needles)}
+        self._keyed = words.keyed
+        self._haystack: Haystack = (
+            repeated_sentence(tokenizer) if haystack is None else running_text(tokenizer, haystack)
+        )
+        self._head = Form(tokenizer, words.head, {}).template
+        self._needle = Form(tokenizer, words.needle, fields)
+        self._question = Form(tokenizer, words.question, fields)
+        self._answer = Form(tokenizer, words.answer, answers)
+
+    @property
+    def shortest(self) -> int:
+        """Tokens of a prompt without any filler, and without its answer."""
+        return len(self._head) + self.needles * len(self._needle) + len(self._question)
+
+    @property
+    def answer_length(self) -> int:
+        """Tokens of an answer."""
+        return len(self._answer)
+
+    @property
+    def unit(self) -> int:
+        """Tokens of one unit of filler: a sentence, or one token of running text."""
+        return self._haystack.unit
+
+    def prompts(
+        self,
+        length: int,
+        depths: Sequence[float] | Literal["equidistant"] = "equidistant",
+        samples: int = 10,
+        seed: int = 0,
+    ) -> Prompts:
+        """Prompts of `length` tokens or as many fewer as the filler needs to come out even.
+
+        Args:
+            length: largest number of tokens, without the answer.
+            depths: from 0 to 1, `samples` prompts at each; or "equidistant", `samples` in all from
+                the first to the last possible place, as in the paper.
+            samples: see `depths`.
+            seed: the same prompts for the same seed and length, whatever else is asked for.
+        """
+        if samples < 1:
+            raise CorpusError(f"samples must be 1 or more, not {samples}.")
+        if depths == "equidistant":
+            depth = torch.linspace(0, 1, samples, dtype=torch.float64)
+        else:
+            depth = torch.tensor(list(depths), dtype=torch.float64).repeat_interleave(samples)
+            if not len(depth) or not bool(((depth >= 0) & (depth <= 1)).all()):
+                raise CorpusError(f"depths must be numbers from 0 to 1, not {list(depths)}.")
+        units = torch.tensor(self._units(length)).expand(len(depth))
+        # A third of 3 units is 1 unit, although the product of the floats is a little less.
+        places = (depth * units + 1e-9).long()
+        digest = hashlib.sha256(f"{self.kind} {seed} {length}".encode()).digest()
+        generator = Generator().manual_seed(int.from_bytes(digest[:4], "little"))
+        drawn, start = self._draw(len(depth), generator), self._haystack.draw(units, generator)
+        all_places = self._spread(places, units, start, generator)
+        tokens, answers, _ = self._written(drawn, all_places, units, start)
+        return Prompts(tokens, answers, self._answer.scored, depth, all_places[:, 0])
+
+    def training(self, batch: int, length: int, generator: Generator) -> tuple[Tensor, Tensor]:
+        """Prompts with their answers: tokens [batch, length] and how many of them are used.
+
+        Length, place and values are random, the length from the shortest possible one to `length`.
+        The tokens after the used ones are 0, for the caller to fill.
+        """
+        most = self._units(length - self.answer_length, length)
+        units = torch.randint(most + 1, (batch,), generator=generator)
+        drawn, start = self._draw(batch, generator), self._haystack.draw(units, generator)
+        places = self._spread(_up_to(units, generator), units, start, generator)
+        tokens, answers, used = self._written(drawn, places, units, start, length)
+        position = torch.arange(length) - used[:, None]
+        answered = answers.gather(1, position.clamp(0, self.answer_length - 1))
+        inside = (position >= 0) & (position < self.answer_length)
+        return torch.where(inside, answered, tokens), used + self.answer_length
+
+    def _units(self, room: int, asked: int | None = None) -> int:
+        """Units of filler that fit into `room` tokens."""
+        if room < self.shortest:
+            least = self.shortest if asked is None else self.shortest + self.answer_length
+            kind = "prompt" if asked is None else "prompt with its answer"
+            raise CorpusError(
+                f"A {self.kind} {kind} has at least {least} tokens with this tokenizer and does "
+                f"not fit into {room if asked is None else asked}: choose {least} or more."
+            )
+        return (room - self.shortest) // self._haystack.unit
+
+    def _draw(self, rows: int, generator: Generator) -> _Drawn:
+        distinct = 1 if self.kind == "multivalue" else self.needles
+        keys = self._key.draw_distinct(rows, distinct, generator).expand(-1, self.needles, -1)
+        return _Drawn(keys, self._value.draw([rows, self.needles], generator))
+
+    def _spread(self, places: Tensor, units: Tensor, start: Tensor, generator: Generator) -> Tensor:
+        """[N, M] units before each needle: `places` of the first, random ones of the others."""
+        others = [_up_to(units, generator) for _ in range(self.needles - 1)]
+        return self._haystack.snap(torch.stack([places, *others], 1), start)
+
+    def _written(
+        self,
+        drawn: _Drawn,
+        places: Tensor,
+        units: Tensor,
+        start: Tensor,
+        width: int | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Prompts [N, width], 0 after the question, their answers and their lengths [N]."""
+        order = places.argsort(dim=1, stable=True)
+        keys, values = (_ordered(symbols, order) for symbols in (drawn.keys, drawn.values))
+        needles = self._needle.rows({"key": keys, "value": values})
+        question = self._question.rows({"key": drawn.keys[:, 0], "value": drawn.values[:, 0]})
+        asked = values if self.kind == "multivalue" else drawn.values[:, :1]
+        answers = self._answer.rows(
+            {f"value{count}": asked[:, count] for count in range(asked.shape[1])}
+        )
+        if question.dim() == 1:  # no field in it
+            question = question.expand(len(units), -1)
+        head, size, unit = len(self._head), needles.shape[2], self._haystack.unit
+        begins = places.gather(1, order) * unit + torch.arange(self.needles) * size
+        body = units * unit + self.needles * size
+        used = head + body + len(self._question)
+        width = int(used.max()) if width is None else width
+        position = torch.arange(width) - head  # inside the body
+        passed = sum((position >= begins[:, m, None] + size).long() for m in range(self.needles))
+        tokens = self._haystack.tokens(start, position - size * passed)
+        for m in range(self.needles):
+            inside = position - begins[:, m, None]
+            written = needles[:, m].gather(1, inside.clamp(0, size - 1))
+            tokens = torch.where((inside >= 0) & (inside < size), written, tokens)
+        inside = position - body[:, None]
+        asking = question.gather(1, inside.clamp(0, len(self._question) - 1))
+        tokens = torch.where(inside >= 0, asking, tokens)
+        tokens[:, :head] = self._head
+        return tokens.masked_fill_(torch.arange(width) >= used[:, None], 0), answers, used
+
+
+def _check(kind: str, digits: int, values: str, haystack: Tensor | None) -> None:
+    if kind not in KINDS:
+        raise CorpusError(f"unknown needle {kind!r}; choose one of {', '.join(KINDS)}.")
+    if values not in VALUES:
+        raise CorpusError(f"values must be {' or '.join(VALUES)}, not {values!r}.")
+    if digits < 1:
+        raise CorpusError(f"digits must be 1 or more, not {digits}.")
+    if kind == "essay" and haystack is None:
+        raise CorpusError("An essay needle needs a haystack of running text.")
+    if kind in ("passkey", "noise") and haystack is not None:
+        raise CorpusError(f"A {kind} needle brings its own haystack; for another, choose essay.")
+
+
+def _up_to(units: Tensor, generator: Generator) -> Tensor:
+    """[N] uniformly random integers from 0 to `units`."""
+    share = torch.rand(len(units), generator=generator, dtype=torch.float64)
+    return (share * (units + 1)).long()
+
+
+def _ordered(symbols: Tensor, order: Tensor) -> Tensor:
+    """[N, M, slots] with the needles in another order."""
+    return symbols.gather(1, order[..., None].expand(-1, -1, symbols.shape[2]))

@@ -1,0 +1,134 @@
+"""Tokenizers: bytes, words of a small vocabulary, or any of Hugging Face's.
+
+    bytes   a token per byte of UTF-8, whose number is the byte
+    words   1,024 pieces learnt from the embedded corpus and the sentences of needles: each word of
+            a needle is one token together with the space before it, each digit is one by itself
+
+Both give back any text exactly, and no text can spell one of their three special tokens.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from bayesattn.corpora.errors import CorpusError
+from bayesattn.corpora.sentences import all_sentences
+from bayesattn.corpora.text import EMBEDDED, documents
+
+BUILT_IN = ("bytes", "words")
+BOS, EOS, PAD = SPECIAL = ("<bos>", "<eos>", "<pad>")
+WORDS_FILE = Path(__file__).parent / "words.json"
+WORDS_SIZE = 1024
+REPEATS = 1000
+"""How often each sentence of a needle is learnt from, beside the corpus."""
+
+
+def load_tokenizer(name: str = "bytes") -> PreTrainedTokenizerBase:
+    """The tokenizer called `name`: "bytes", "words", a folder, or a name on the hub."""
+    if name in BUILT_IN:
+        return _fast(make_bytes_tokenizer() if name == "bytes" else _words())
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise CorpusError(
+            f"There is no tokenizer {name!r}: use {' or '.join(BUILT_IN)}, a folder that holds "
+            "one, or a name on the Hugging Face hub."
+        ) from error
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+    """Tokens of each text as it stands: nothing is added, and nothing in it is special."""
+    encoded: Any = tokenizer(
+        list(texts),
+        add_special_tokens=False,
+        split_special_tokens=True,
+        return_attention_mask=False,
+        verbose=False,  # texts may be longer than any model
+    )
+    return encoded["input_ids"]
+
+
+def start_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """What stands before every document: <bos>, or <eos> for tokenizers without one."""
+    for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        if isinstance(token, int):
+            return token
+    raise CorpusError(
+        "This tokenizer has neither a bos nor an eos token to begin a document with: "
+        "set its bos_token."
+    )
+
+
+def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Hash of vocabulary and merges: the same for tokenizers that number the same pieces alike."""
+    merges: list[Any] = []
+    if isinstance(tokenizer, PreTrainedTokenizerFast):
+        merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"].get("merges") or []
+    decisive = [sorted(tokenizer.get_vocab().items()), merges]
+    return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+
+
+def make_bytes_tokenizer() -> Tokenizer:
+    """A token per byte; the special tokens come after them."""
+    vocabulary = {character: byte for byte, character in _byte_characters().items()}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    return tokenizer
+
+
+def make_words_tokenizer() -> Tokenizer:
+    """What `words.json` was made by: byte-level BPE that keeps every digit by itself."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=WORDS_SIZE,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_lessons(), trainer)
+    return tokenizer
+
+
+def _lessons() -> Iterator[str]:
+    yield from documents(EMBEDDED)
+    for sentence in all_sentences():
+        yield from [sentence] * REPEATS
+
+
+@cache
+def _words() -> Tokenizer:
+    return Tokenizer.from_file(str(WORDS_FILE))
+
+
+def _fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        clean_up_tokenization_spaces=False,
+        split_special_tokens=True,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def _byte_characters() -> dict[int, str]:
+    """The printable character that byte-level tokenizers write for each byte."""
+    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in own]
+    return {byte: chr(byte) for byte in own} | {b: chr(0x100 + n) for n, b in enumerate(others)}
