@@ -4,11 +4,29 @@ from dataclasses import asdict
 import pytest
 
 from bayesattn.training import TrainConfig
+from bayesattn.training.config import LATER
+from bayesattn.zoo import MODELS, names
 
 
 def test_a_config_survives_json():
     config = TrainConfig(betas=(0.8, 0.9), ema=0.99, prior_lr=0.1)
     assert TrainConfig(**json.loads(json.dumps(asdict(config)))) == config
+
+
+def test_a_run_keeps_what_came_later_only_where_it_is_used():
+    """Otherwise no older run could be resumed, and studies would train all models again."""
+    plain = TrainConfig(batch_size=8).to_dict()
+    assert plain.keys() == asdict(TrainConfig()).keys() - set(LATER)
+    changed = {"schedule": "cosine", "floor": 0.1, "accumulate": 2, "precision": "bf16"}
+    config = TrainConfig(batch_size=8, track="trackio", **changed)
+    assert config.to_dict() == {**plain, **changed, "track": "trackio"}
+    assert TrainConfig(**json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_configs_of_older_runs_are_still_the_same():
+    for name in names():
+        kept = json.loads((MODELS / name / "config.json").read_text())["training"]
+        assert json.loads(json.dumps(TrainConfig(**kept).to_dict())) == kept
 
 
 @pytest.mark.parametrize(
@@ -34,10 +52,23 @@ def test_a_config_survives_json():
         ("warmup", -0.1, "warmup must be a share"),
         ("decay", -0.1, "decay must be a share"),
         ("decay", 0.99, "may not exceed 1 together, but 0.05 \\+ 0.99 does"),
-        ("optimizer", "sgd", "optimizer must be adamw or muon, not 'sgd'"),
+        ("warmup", 1.1, "warmup must be a share"),
+        ("floor", 1.5, "floor must be a share"),
+        ("accumulate", 0, "accumulate must be 1 or more"),
+        ("accumulate", 3, "batch_size 128 cannot be cut into 3 equal pieces"),
+        ("optimizer", "sgd", "optimizer must be adamw or muon or radam, not 'sgd'"),
+        ("schedule", "linear", "schedule must be wsd or cosine, not 'linear'"),
+        ("precision", "fp8", "precision must be fp32 or bf16, not 'fp8'"),
+        ("track", "wandb", "track must be nothing or tensorboard or trackio, not 'wandb'"),
         ("labels", "hard", "labels must be posterior or sampled, not 'hard'"),
     ],
 )
 def test_what_cannot_work_is_refused(field, value, sentence):
     with pytest.raises(ValueError, match=sentence):
         TrainConfig(**{field: value})
+
+
+def test_a_cosine_needs_no_room_for_a_decay():
+    assert TrainConfig(schedule="cosine", warmup=0.8).warmup == 0.8
+    with pytest.raises(ValueError, match="may not exceed 1 together"):
+        TrainConfig(warmup=0.8)

@@ -31,7 +31,7 @@ def test_training_is_the_plain_loop(tmp_path):
         for group in optimizer.param_groups:
             group["lr"] = config.lr * warmup_stable_decay(step, 30, config.warmup, config.decay)
         optimizer.zero_grad()
-        loss = task.loss(model, task.batch(generator, 8))
+        loss = task.loss(model, task.batch(generator, 8, step))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -19,10 +19,10 @@ class MortalTask(ToyTask):
         super().__init__()
         self.last = last
 
-    def batch(self, generator, batch_size):
+    def batch(self, generator, batch_size, step):
         if self.losses == self.last:
             raise Killed
-        return super().batch(generator, batch_size)
+        return super().batch(generator, batch_size, step)
 
 
 def interrupted_train(folder, config, *lives):
@@ -35,6 +35,8 @@ def interrupted_train(folder, config, *lives):
 CONFIGS = {
     "adamw": {},
     "muon": {"optimizer": "muon"},
+    "radam on a cosine": {"optimizer": "radam", "schedule": "cosine", "floor": 0.1},
+    "bf16": {"precision": "bf16"},
     "ema": {"ema": 0.9},
     "muon and ema, no clipping": {"optimizer": "muon", "ema": 0.99, "clip": None},
     "target": {"target": 0.35, "lr": 0.03},

@@ -1,13 +1,35 @@
+import math
+
 import pytest
 
-from bayesattn.training import checkpoint_steps, warmup_stable_decay
-from bayesattn.training.schedule import evaluation_interval
+from bayesattn.training import TrainConfig, checkpoint_steps, warmup_stable_decay
+from bayesattn.training.schedule import evaluation_interval, warmup_cosine
 
 
 def test_the_learning_rate_rises_stays_and_falls():
     factors = [warmup_stable_decay(step, 20, warmup=0.2, decay=0.25) for step in range(20)]
     rise, fall = [0.25, 0.5, 0.75, 1.0], [1.0, 0.8, 0.6, 0.4, 0.2]
     assert factors == pytest.approx([*rise, *[1.0] * 11, *fall])
+
+
+def test_it_falls_to_a_floor():
+    factors = [warmup_stable_decay(step, 10, 0, 0.5, floor=0.5) for step in range(10)]
+    assert factors == pytest.approx([*[1.0] * 6, 0.9, 0.8, 0.7, 0.6])
+
+
+def test_a_cosine_rises_and_falls_to_a_floor():
+    factors = [warmup_cosine(step, 10, warmup=0.2, floor=0.1) for step in range(10)]
+    cosine = [0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * k / 8)) for k in range(8)]
+    assert factors == pytest.approx([0.5, 1.0, *cosine])
+    assert warmup_cosine(5, 10, 0, 0.1) == pytest.approx(0.55)  # half way down
+    assert all(warmup_cosine(step, 7, 1.0) > 0 for step in range(7))
+
+
+def test_the_config_chooses():
+    wsd = TrainConfig(steps=20, warmup=0.2, decay=0.25, floor=0.3)
+    assert wsd.rate(19) == warmup_stable_decay(19, 20, 0.2, 0.25, 0.3)
+    cosine = TrainConfig(steps=20, schedule="cosine", warmup=0.2, floor=0.3)
+    assert cosine.rate(13) == warmup_cosine(13, 20, 0.2, 0.3)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 1000])

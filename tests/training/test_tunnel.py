@@ -43,7 +43,7 @@ def brute_loss(model, batch, labels):
 @pytest.mark.parametrize("tunnel", [TUNNEL, HMM(3, 2, 4)], ids=["tokens", "features"])
 def test_the_loss_is_the_cross_entropy(labels, tunnel, generator):
     task = TunnelTask(tunnel, labels)
-    batch = task.batch(generator, 5)
+    batch = task.batch(generator, 5, 0)
     model = build(SMALL, tunnel, 0)
     with torch.no_grad():
         assert task.loss(model, batch).item() == pytest.approx(

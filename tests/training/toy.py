@@ -1,6 +1,7 @@
 """A task and a model so small that a step takes no time; dropout makes it depend on noise, too."""
 
 import json
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -10,20 +11,34 @@ from bayesattn.training import Run, TrainConfig, train
 TRUTH = torch.linspace(-1, 1, 4)
 
 
+@dataclass(frozen=True)
+class ToyBatch:
+    x: torch.Tensor
+    y: torch.Tensor
+
+    def rows(self, rows):
+        return ToyBatch(self.x[rows], self.y[rows])
+
+    def to(self, device):
+        return ToyBatch(self.x.to(device), self.y.to(device))
+
+
 class ToyTask:
     """Linear regression; the error can be made infinite at one step."""
+
+    goal = "mae"
+    tokens = None
 
     def __init__(self, bad_step=None):
         self.bad_step, self.losses = bad_step, 0
 
-    def batch(self, generator, batch_size):
+    def batch(self, generator, batch_size, step):
         x = torch.randn(batch_size, 4, generator=generator)
-        return x, x @ TRUTH
+        return ToyBatch(x, x @ TRUTH)
 
     def loss(self, model, batch):
-        x, y = batch
         self.losses += 1
-        loss = (model(x)[:, 0] - y).square().mean()
+        loss = (model(batch.x)[:, 0] - batch.y).square().mean()
         return loss * (float("nan") if self.losses == self.bad_step else 1.0)
 
     def evaluate(self, model):
@@ -32,11 +47,11 @@ class ToyTask:
         return {"mae": (model(x)[:, 0] - TRUTH).abs().mean().item()}
 
 
-def toy_model():
+def toy_model(dropout=0.2):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(
-            nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 8), nn.Linear(8, 1)
+            nn.Linear(4, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 8), nn.Linear(8, 1)
         )
 
 
@@ -45,11 +60,11 @@ def toy_config(**changes):
     return TrainConfig(**{**settings, "checkpoint_every": 5, "threads": 1, **changes})
 
 
-def toy_train(folder, config=None, *, task=None):
+def toy_train(folder, config=None, *, task=None, dropout=0.2):
     """Begin or continue a toy run; gives run, model and result."""
     config = config or toy_config()
     run = Run.create(folder, {"training": vars(config)})
-    model = toy_model()
+    model = toy_model(dropout)
     return run, model, train(task or ToyTask(), model, config, run, progress=False)
 
 

@@ -1,6 +1,5 @@
 """`bayesattn tunnel train`: the options are those of the chosen tunnel and architecture."""
 
-import json
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
@@ -14,6 +13,7 @@ from bayesattn.errors import UserError
 from bayesattn.models.architectures import ARCHITECTURES, Architecture, build, make_architecture
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.errors import TrainingError
+from bayesattn.training.options import parse_pairs, value_of
 from bayesattn.training.runs import Run
 from bayesattn.training.timing import steps_within
 from bayesattn.training.tunnel import TunnelTask, parse_config, train_tunnel
@@ -54,7 +54,7 @@ class Train:
             return Resume
         first = words[0] if words and not words[0].startswith("-") else next(iter(TUNNELS))
         name = next((word for word in words if word in TUNNELS), first)
-        kind = _value_of("--architecture", words) or "transformer"
+        kind = value_of("--architecture", words) or "transformer"
         with mistakes():
             if name not in TUNNELS:
                 make_tunnel(name)
@@ -101,12 +101,7 @@ class _Chosen(Train):
     def _model(self) -> Architecture:
         if not self.prior_options:
             return self.model
-        options: dict[str, Any] = {}
-        for option in self.prior_options:
-            key, equals, value = option.partition("=")
-            if not equals:
-                raise UserError(f"--prior-options takes KEY=VALUE, not {option!r}.")
-            options[key] = _parsed(value)
+        options = parse_pairs("--prior-options", self.prior_options)
         return make_architecture(**{**self.model.to_dict(), "prior_options": options})
 
     def _config(self, model: Architecture, out: Path) -> TrainConfig:
@@ -184,19 +179,3 @@ def _refuse_attention(kind: str, name: str, words: Sequence[str]) -> None:
             own = {f.name for f in fields(ARCHITECTURES[kind])}
             if option not in own:
                 make_architecture(kind, **{option: None})
-
-
-def _value_of(option: str, words: Sequence[str]) -> str | None:
-    for index, word in enumerate(words):
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-        if word == option and index + 1 < len(words):
-            return words[index + 1]
-    return None
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -1,10 +1,17 @@
 """How to train: one flat config for tunnels and language models."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
 
-from bayesattn.training.schedule import evaluation_interval
+from bayesattn.training.schedule import (
+    evaluation_interval,
+    warmup_cosine,
+    warmup_stable_decay,
+)
+
+LATER = ("schedule", "floor", "accumulate", "precision", "track")
+"""Fields that older runs do not have: they were trained with the defaults of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,25 +22,33 @@ class TrainConfig:
     """
 
     steps: int = 2000
-    """Updates of the weights, each on fresh data."""
+    """Updates of the weights, each on the next data."""
     batch_size: int = 128
     """Sequences per step, over all processes together."""
     lr: float = 3e-3
     """Learning rate at its highest."""
     prior_lr: float | None = None
     """Learning rate of priors and SSMax; lr if not given."""
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    """adamw, or muon for hidden matrices with adamw for the rest."""
+    optimizer: Literal["adamw", "muon", "radam"] = "adamw"
+    """adamw, radam, or muon for hidden matrices with adamw for the rest."""
     betas: tuple[float, float] = (0.9, 0.99)
-    """Decay of AdamW's two moments."""
+    """Decay of the two moments of AdamW and RAdam."""
     weight_decay: float = 0.01
     """Decay of matrices; norms, biases, priors and SSMax have none."""
+    schedule: Literal["wsd", "cosine"] = "wsd"
+    """Learning rate: wsd rises, stays and falls; cosine falls all the time after it has risen."""
     warmup: float = 0.05
     """Share of the steps in which the learning rate rises from 0."""
     decay: float = 0.5
-    """Share of the steps, at the end, in which it falls to 0."""
+    """Share of the steps, at the end, in which that of wsd falls."""
+    floor: float = 0.0
+    """Share of the learning rate that it falls to."""
     clip: float | None = 1.0
     """Largest norm of the gradient; longer ones are shortened to it."""
+    accumulate: int = 1
+    """Pieces of a batch that each process takes one after another: less memory, the same step."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """What products are computed in; weights and their updates are always fp32."""
     labels: Literal["posterior", "sampled"] = "posterior"
     """What is learnt from: the exact posterior, or an outcome sampled from it."""
     ema: float | None = None
@@ -45,18 +60,25 @@ class TrainConfig:
     evaluate_every: int | None = None
     """Steps between evaluations; a twentieth of all, at least 50, if not given."""
     target: float | None = None
-    """Stop as soon as an evaluation finds this entropy error (MAE, bits) or less."""
+    """Stop when an evaluation finds this or less: entropy error in bits, held-out loss in nats."""
     checkpoint_every: int | None = None
     """Steps between checkpoints; if not given, as often as 2% of the time allows."""
     dynamics: bool = False
     """Keep checkpoints from all over the training: densely at first, then ever more sparsely."""
     threads: int | None = None
     """CPU threads; those that torch has anyway if not given."""
+    track: Literal["tensorboard", "trackio"] | None = None
+    """Send the metrics there, too."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))  # JSON gives a list
-        for name in ("steps", "batch_size", "log_every"):
+        for name in ("steps", "batch_size", "log_every", "accumulate"):
             _require(getattr(self, name) >= 1, name, "1 or more", getattr(self, name))
+        if self.batch_size % self.accumulate:
+            raise ValueError(
+                f"batch_size {self.batch_size} cannot be cut into {self.accumulate} equal pieces: "
+                "choose a multiple, or another accumulate."
+            )
         for name in ("evaluate_every", "checkpoint_every", "threads"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, "1 or more", value)
@@ -76,24 +98,46 @@ class TrainConfig:
         )
         _require(self.warmup >= 0, "warmup", "a share from 0 to 1", self.warmup)
         _require(self.decay >= 0, "decay", "a share from 0 to 1", self.decay)
-        if self.warmup + self.decay > 1:
+        _require(self.warmup <= 1, "warmup", "a share from 0 to 1", self.warmup)
+        _require(0 <= self.floor <= 1, "floor", "a share from 0 to 1", self.floor)
+        if self.schedule == "wsd" and self.warmup + self.decay > 1:
             raise ValueError(
                 f"warmup and decay are shares of the steps and may not exceed 1 together, "
                 f"but {self.warmup} + {self.decay} does."
             )
         for name, allowed in (
-            ("optimizer", ("adamw", "muon")),
+            ("optimizer", ("adamw", "muon", "radam")),
             ("labels", ("posterior", "sampled")),
+            ("schedule", ("wsd", "cosine")),
+            ("precision", ("fp32", "bf16")),
+            ("track", (None, "tensorboard", "trackio")),
         ):
             if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} must be {' or '.join(allowed)}, not {getattr(self, name)!r}."
-                )
+                words = " or ".join(choice or "nothing" for choice in allowed)
+                raise ValueError(f"{name} must be {words}, not {getattr(self, name)!r}.")
 
     @property
     def evaluation_steps(self) -> int:
         """Steps between evaluations."""
         return self.evaluate_every or evaluation_interval(self.steps)
+
+    def rate(self, step: int) -> float:
+        """Share of the learning rate at `step` (0-based)."""
+        if self.schedule == "cosine":
+            return warmup_cosine(step, self.steps, self.warmup, self.floor)
+        return warmup_stable_decay(step, self.steps, self.warmup, self.decay, self.floor)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a run keeps. Fields that came later are left out while they are what they were.
+
+        So an older run is still the same run: it can be resumed, and studies find it.
+        """
+        defaults = {field.name: field.default for field in fields(self)}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in LATER or value != defaults[name]
+        }
 
 
 def _require(good: bool, name: str, allowed: str, value: object) -> None:

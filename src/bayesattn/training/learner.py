@@ -1,26 +1,26 @@
 """Everything that one training step changes: weights, optimisers, average, step number."""
 
 import math
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import send_to_device
 from torch import Generator, Tensor, nn
 
 from bayesattn.training.average import Average
 from bayesattn.training.checkpoint import Checkpoint, Tensors
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.errors import DivergedError
+from bayesattn.training.errors import DivergedError, TrainingError
 from bayesattn.training.optimizers import (
     load_optimizer_tensors,
     make_optimizers,
     optimizer_tensors,
     set_learning_rate,
 )
-from bayesattn.training.schedule import warmup_stable_decay
 from bayesattn.training.seeds import step_seed
-from bayesattn.training.task import Task
+from bayesattn.training.task import Batch, Task
 
 
 class Learner:
@@ -29,11 +29,11 @@ class Learner:
     def __init__(
         self, task: Task, model: nn.Module, config: TrainConfig, accelerator: Accelerator
     ) -> None:
-        processes = accelerator.num_processes
-        if config.batch_size % processes:
-            raise ValueError(
-                f"batch_size {config.batch_size} cannot be shared by {processes} processes: "
-                "choose a multiple."
+        self.pieces = accelerator.num_processes * config.accumulate
+        if config.batch_size % self.pieces:
+            raise TrainingError(
+                f"batch_size {config.batch_size} cannot be shared by {accelerator.num_processes} "
+                f"processes in {config.accumulate} pieces each: choose a multiple of {self.pieces}."
             )
         self.task, self.config, self.accelerator = task, config, accelerator
         self.model = model.to(accelerator.device)
@@ -50,22 +50,18 @@ class Learner:
         self._norms: list[Tensor] = []
 
     def advance(self) -> None:
-        """One step on fresh data, which depend on the step number alone."""
+        """One step on data that depend on the step number alone."""
         config = self.config
         self._seed()
-        batch = self.task.batch(
-            self._generator, config.batch_size // self.accelerator.num_processes
-        )
-        if self.accelerator.device.type != "cpu":
-            batch = send_to_device(batch, self.accelerator.device)
+        # Every process draws the whole batch: how many there are changes nothing.
+        batch = self.task.batch(self._generator, config.batch_size, self.step)
         self.model.train()
-        loss = self.task.loss(self.parallel, batch)
-        self.accelerator.backward(loss)
+        loss = self._backward(batch)
         if config.clip is not None:
             norm = self.accelerator.clip_grad_norm_(self.trained, config.clip)
             assert norm is not None
             self._norms.append(norm)
-        factor = warmup_stable_decay(self.step, config.steps, config.warmup, config.decay)
+        factor = config.rate(self.step)
         set_learning_rate(self.optimizers, factor)
         self.learning_rate = factor * config.lr
         for optimizer in self.optimizers:
@@ -73,13 +69,13 @@ class Learner:
             optimizer.zero_grad(set_to_none=True)
         if self.average:
             self.average.update(self.step)
-        self._losses.append(loss.detach())
+        self._losses.append(loss)
         self.step += 1
 
     def evaluate(self) -> dict[str, float]:
         """The task's evaluation, of the averaged weights if there are any."""
         self.model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._precision():
             if self.average is None:
                 return self.task.evaluate(self.model)
             with self.average.applied():
@@ -136,14 +132,42 @@ class Learner:
         self.step = checkpoint.step
         self.losses, self.norms = list(checkpoint.state["losses"]), list(checkpoint.state["norms"])
 
+    def _backward(self, batch: Batch) -> Tensor:
+        """Gradients of the mean loss over the rows of this process; gives that loss."""
+        total, count = None, self.config.accumulate
+        for number, piece in enumerate(self._pieces(batch), 1):
+            # Processes exchange gradients once, after the last piece.
+            alone = number < count
+            with self.accelerator.no_sync(self.parallel) if alone else nullcontext():
+                with self._precision():
+                    loss = self.task.loss(self.parallel, piece) / count
+                self.accelerator.backward(loss)
+            total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None
+        return total
+
+    def _pieces(self, batch: Batch) -> Iterator[Batch]:
+        """The rows of this process, cut into equal pieces, each brought to the device."""
+        device, size = self.accelerator.device, self.config.batch_size // self.pieces
+        first = self.accelerator.process_index * self.config.accumulate
+        for number in range(first, first + self.config.accumulate):
+            start = number * size
+            piece = batch if self.pieces == 1 else batch.rows(slice(start, start + size))
+            yield piece if device.type == "cpu" else piece.to(device)
+
+    def _precision(self):
+        if self.config.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.accelerator.device.type, torch.bfloat16)
+
     def _mean(self, values: Tensor) -> Tensor:
         mean = self.accelerator.reduce(values, reduction="mean")
         assert isinstance(mean, Tensor)
         return mean
 
     def _seed(self) -> None:
+        self._generator.manual_seed(step_seed(self.config.seed, self.step))
         where = (self.accelerator.process_index, self.accelerator.num_processes)
-        self._generator.manual_seed(step_seed(self.config.seed, self.step, *where, "data"))
         noise = step_seed(self.config.seed, self.step, *where, "noise")
         # torch.manual_seed would look for every kind of device, which takes longer than a layer.
         torch.default_generator.manual_seed(noise)

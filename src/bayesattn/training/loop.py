@@ -25,6 +25,7 @@ from bayesattn.training.progress import Bar
 from bayesattn.training.runs import Run
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.training.task import Task
+from bayesattn.training.trackers import Track, tracking
 
 Stopped = Literal["finished", "target", "interrupted"]
 CHECKPOINT_SHARE = 0.02
@@ -64,22 +65,27 @@ def train(
     accelerator = make_accelerator()
     threads = config.threads or run.environment["threads"]
     devices = [accelerator.device] if accelerator.device.type == "cuda" else []
+    main = accelerator.is_main_process
+    tokens = task.tokens and task.tokens * config.batch_size
     with (
-        run.locked() if accelerator.is_main_process else nullcontext(),
+        run.locked() if main else nullcontext(),
         using_threads(threads),
         torch.random.fork_rng(devices),
+        tracking(config.track if main else None, run) as track,
         Interrupt() as interrupt,
-        Bar(config.steps, progress and accelerator.is_main_process) as bar,
+        Bar(config.steps, progress and main, tokens) as bar,
     ):
-        return _Loop(Learner(task, model, config, accelerator), run, interrupt, bar).run()
+        return _Loop(Learner(task, model, config, accelerator), run, interrupt, bar, track).run()
 
 
 class _Loop:
     """When to log, evaluate, save and stop."""
 
-    def __init__(self, learner: Learner, run: Run, interrupt: Interrupt, bar: Bar) -> None:
+    def __init__(
+        self, learner: Learner, run: Run, interrupt: Interrupt, bar: Bar, track: Track
+    ) -> None:
         self.learner, self.config, self.accelerator = learner, learner.config, learner.accelerator
-        self.folder, self.interrupt, self.bar = run, interrupt, bar
+        self.folder, self.interrupt, self.bar, self.track = run, interrupt, bar, track
         self.kept = frozenset(checkpoint_steps(self.config.steps) if self.config.dynamics else ())
         self.metrics: dict[str, float] = {}
         self.evaluated = -1  # the step of these metrics
@@ -123,8 +129,8 @@ class _Loop:
         self.bar.update(step, self.metrics)
 
     def _complete(self) -> Stopped | None:
-        step, target = self.learner.step, self.config.target
-        if target is not None and self.evaluated == step and self.metrics["mae"] <= target:
+        step, target, goal = self.learner.step, self.config.target, self.learner.task.goal
+        if target is not None and self.evaluated == step and self.metrics[goal] <= target:
             return "target"
         return "finished" if step == self.config.steps else None
 
@@ -143,8 +149,10 @@ class _Loop:
             learner.forget()
         if len(line) > 1:
             self.bar.update(step, line)
+            line["seconds"] = round(self._seconds(), 3)
             if self.accelerator.is_main_process:
-                self.folder.log(line | {"seconds": round(self._seconds(), 3)})
+                self.folder.log(line)
+            self.track(line)
         # Asked once: a signal between two looks would leave without saving.
         self.stopped = complete or ("interrupted" if self._interrupted() else None)
         if self._saves(logs):

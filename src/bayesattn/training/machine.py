@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from accelerate import Accelerator
+from transformers.utils import logging
 
 
 def make_accelerator() -> Accelerator:
@@ -14,6 +15,23 @@ def make_accelerator() -> Accelerator:
     float64 of exact posteriors.
     """
     return Accelerator(cpu=not torch.cuda.is_available())
+
+
+def device() -> torch.device:
+    """Where models are evaluated."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Hugging Face shows no progress bars in here: reading and writing small models is instant."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 @contextmanager

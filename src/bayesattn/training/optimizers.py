@@ -1,4 +1,4 @@
-"""AdamW, or Muon for hidden matrices and AdamW for the rest; and their state as flat tensors."""
+"""AdamW, RAdam, or Muon for hidden matrices and AdamW; and their state as flat tensors."""
 
 from typing import Any
 
@@ -27,7 +27,10 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
         )
         optimizers.append(muon)
     groups = [group for group in groups if group["params"]]
-    if groups:
+    if groups and config.optimizer == "radam":
+        radam = torch.optim.RAdam(groups, betas=config.betas, decoupled_weight_decay=True)
+        optimizers.append(radam)
+    elif groups:
         optimizers.append(torch.optim.AdamW(groups, betas=config.betas, fused=True))
     for optimizer in optimizers:
         for group in optimizer.param_groups:

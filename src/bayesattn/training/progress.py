@@ -1,15 +1,19 @@
 """A bar on standard error, for people; in pipes and files nothing is shown."""
 
+import time
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+SHOWN = ("loss", "mae", "heldout", "needles", "lr")
+
 
 class Bar:
-    """Step, loss, entropy error, learning rate and time left, written when there is news."""
+    """Step, loss, quality, learning rate, speed and time left, written when there is news."""
 
-    def __init__(self, steps: int, shown: bool) -> None:
+    def __init__(self, steps: int, shown: bool, tokens: int | None = None) -> None:
+        """`tokens` are those of one step, where speed is told."""
         console = Console(stderr=True, markup=False, highlight=False)
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
         self._progress = Progress(
@@ -19,9 +23,10 @@ class Bar:
             refresh_per_second=2,
             disable=not (shown and console.is_terminal),
         )
-        self._steps = steps
+        self._steps, self._tokens = steps, tokens
         self._task = self._progress.add_task("training", total=steps)
         self._news: dict[str, float] = {}
+        self._last: tuple[int, float] | None = None  # step and time of the last news
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -32,8 +37,14 @@ class Bar:
 
     def update(self, step: int, news: dict[str, Any]) -> None:
         """Show what is new."""
-        self._news |= {name: news[name] for name in ("loss", "mae", "lr") if name in news}
+        self._news |= {name: news[name] for name in SHOWN if name in news}
         numbers = "  ".join(f"{name} {value:.3g}" for name, value in self._news.items())
-        self._progress.update(
-            self._task, completed=step, description=f"step {step}/{self._steps}  {numbers}"
-        )
+        text = f"step {step}/{self._steps}  {numbers}{self._speed(step)}"
+        self._progress.update(self._task, completed=step, description=text)
+
+    def _speed(self, step: int) -> str:
+        """Tokens per second since the last news."""
+        last, self._last = self._last, (step, time.perf_counter())
+        if self._tokens is None or last is None or step == last[0]:
+            return ""
+        return f"  {(step - last[0]) * self._tokens / (self._last[1] - last[1]):,.0f} tokens/s"

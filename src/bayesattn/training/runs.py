@@ -29,7 +29,7 @@ from bayesattn.training.checkpoint import (
 from bayesattn.training.errors import RunError
 from bayesattn.training.lock import locked
 
-NOT_COMPARED = ("command",)
+NOT_COMPARED = ("command", "training.track")
 """Parts of a config that do not decide the result."""
 
 
@@ -45,7 +45,7 @@ class Run:
     def create(cls, folder: Path | str, config: Mapping[str, Any]) -> Self:
         """Begin a run in an empty or new folder; in one with the same config, continue it."""
         folder = Path(folder)
-        plain = json.loads(json.dumps(config, allow_nan=False))
+        plain = _plain(config)
         if (folder / "config.json").exists():
             run = cls.open(folder)
             run.require_same(plain)
@@ -81,7 +81,7 @@ class Run:
         """Refuse a config that differs from this run's, naming the fields that do."""
         differing = [
             f"{name} ({_shown(ours)} there, {_shown(theirs)} now)"
-            for name, ours, theirs in _differences(self.config, config)
+            for name, ours, theirs in _differences(self.config, _plain(config))
             if name not in NOT_COMPARED
         ]
         if differing:
@@ -176,6 +176,11 @@ class Run:
         return files.writing(
             f"{what} in {self.folder}", f"{kept}, make room and run the same command again"
         )
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back."""
+    return json.loads(json.dumps(config, allow_nan=False))
 
 
 def _differences(

@@ -4,10 +4,13 @@ import math
 from typing import Literal
 
 
-def warmup_stable_decay(step: int, steps: int, warmup: float, decay: float) -> float:
+def warmup_stable_decay(
+    step: int, steps: int, warmup: float, decay: float, floor: float = 0.0
+) -> float:
     """Factor of the learning rate at `step` (0-based) of `steps`.
 
-    min((step + 1) / W, 1, (steps - step) / D) with W = warmup · steps, D = decay · steps
+    min((step + 1) / W, 1, floor + (1 - floor) (steps - step) / D), W = warmup · steps,
+    D = decay · steps
 
     The first step already moves and the last one still does: neither factor is ever 0.
 
@@ -16,10 +19,23 @@ def warmup_stable_decay(step: int, steps: int, warmup: float, decay: float) -> f
         steps: updates in all.
         warmup: share of the steps in which it rises.
         decay: share of the steps, at the end, in which it falls.
+        floor: what it falls to.
     """
     rising = (step + 1) / max(warmup * steps, 1)
-    falling = (steps - step) / max(decay * steps, 1)
+    falling = floor + (1 - floor) * ((steps - step) / max(decay * steps, 1))
     return min(rising, 1.0, falling)
+
+
+def warmup_cosine(step: int, steps: int, warmup: float, floor: float = 0.0) -> float:
+    """Factor of the learning rate at `step` (0-based) of `steps`.
+
+    min((step + 1) / W, floor + (1 - floor) (1 + cos(π (step - W) / (steps - W))) / 2), W as above;
+    the cosine begins when the rise has ended, and would reach the floor one step after the last.
+    """
+    rise = warmup * steps
+    rising = (step + 1) / max(rise, 1)
+    passed = max(step - rise, 0) / max(steps - rise, 1)
+    return min(rising, floor + (1 - floor) * (1 + math.cos(math.pi * passed)) / 2)
 
 
 def evaluation_interval(steps: int) -> int:

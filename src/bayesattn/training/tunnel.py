@@ -1,7 +1,6 @@
 """Training on a tunnel: the model learns the posterior, or the outcomes drawn from it."""
 
 import math
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -11,12 +10,11 @@ from torch import Generator, Tensor, nn
 
 from bayesattn.models.architectures import Architecture, Predictor, build, make_architecture
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.errors import Interrupted, RunError
 from bayesattn.training.learner import load_model_tensors
-from bayesattn.training.loop import train
-from bayesattn.training.machine import make_accelerator
 from bayesattn.training.runs import Run
 from bayesattn.training.seeds import WATCH_SEED
+from bayesattn.training.shared import finish, reading, shared_run
+from bayesattn.training.trackers import require_tracker
 from bayesattn.tunnels import Batch, Tunnel, make_tunnel
 
 WATCHED = 512
@@ -26,12 +24,15 @@ WATCHED = 512
 class TunnelTask:
     """Cross-entropy at the scored positions; entropy error and divergence on held-out sequences."""
 
+    goal = "mae"
+    tokens = None
+
     def __init__(self, tunnel: Tunnel, labels: Literal["posterior", "sampled"]) -> None:
         self.tunnel = tunnel
         self.labels = labels
 
-    def batch(self, generator: Generator, batch_size: int) -> Batch:
-        """Fresh sequences."""
+    def batch(self, generator: Generator, batch_size: int, step: int) -> Batch:
+        """Fresh sequences, whatever the step."""
         return self.tunnel.sample(batch_size, generator)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -85,17 +86,12 @@ def train_tunnel(
     Raises:
         Interrupted: after Ctrl-C; everything is saved.
     """
-    run = _shared_run(folder, run_config(tunnel, architecture, config, command))
+    require_tracker(config.track)
+    run = shared_run(folder, run_config(tunnel, architecture, config, command))
     if run.finished:
         return run
-    model = build(architecture, tunnel, config.seed)
-    result = train(TunnelTask(tunnel, config.labels), model, config, run, progress=progress)
-    if result.stopped == "interrupted":
-        raise Interrupted(
-            f"Stopped after step {result.step} of {config.steps} and saved; "
-            f"continue with: bayesattn tunnel train --resume {folder}"
-        )
-    return run
+    task, model = TunnelTask(tunnel, config.labels), build(architecture, tunnel, config.seed)
+    return finish(run, task, model, config, progress, "bayesattn tunnel train")
 
 
 def run_config(
@@ -105,18 +101,16 @@ def run_config(
     return {
         "tunnel": tunnel.to_dict(),
         "architecture": architecture.to_dict(),
-        "training": asdict(config),
+        "training": config.to_dict(),
         "command": command,
     }
 
 
 def parse_config(run: Run) -> tuple[Tunnel, Architecture, TrainConfig]:
     """What a run was made of."""
-    try:
+    with reading(run, "tunnel"):
         parts = run.config["tunnel"], run.config["architecture"], run.config["training"]
-    except KeyError as error:
-        raise RunError(f"The run in {run.folder} is not of a tunnel: no {error}.") from None
-    return make_tunnel(**parts[0]), make_architecture(**parts[1]), TrainConfig(**parts[2])
+        return make_tunnel(**parts[0]), make_architecture(**parts[1]), TrainConfig(**parts[2])
 
 
 def load_predictor(run: Run | Path | str, step: int | None = None) -> tuple[Predictor, Tunnel]:
@@ -131,12 +125,3 @@ def load_predictor(run: Run | Path | str, step: int | None = None) -> tuple[Pred
     average = checkpoint.tensors("ema") if checkpoint.has("ema") else {}
     load_model_tensors(model, {**checkpoint.tensors("model"), **average})
     return model.eval(), tunnel
-
-
-def _shared_run(folder: Path | str, config: dict[str, Any]) -> Run:
-    """The run, created by the first of several processes."""
-    accelerator = make_accelerator()
-    if accelerator.is_main_process:
-        Run.create(folder, config)
-    accelerator.wait_for_everyone()
-    return Run.open(folder)

@@ -52,6 +52,16 @@ class Batch:
             {name: values.to(device) for name, values in self.metadata.items()},
         )
 
+    def rows(self, rows: slice) -> "Batch":
+        """Some of the sequences."""
+        return Batch(
+            self.inputs[rows],
+            self.scored,
+            self.posterior[rows],
+            self.labels[rows],
+            {name: values[rows] for name, values in self.metadata.items()},
+        )
+
 
 @dataclass(frozen=True)
 class Tunnel(ABC):

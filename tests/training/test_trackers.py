@@ -1,0 +1,101 @@
+import importlib.util
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from bayesattn.training import TrainingError, trackers, train_tunnel
+from bayesattn.training.trackers import require_tracker, tracking
+from tests.training.test_tunnel import SMALL, TUNNEL, config
+from tests.training.toy import timeless, toy_config, toy_train
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "trackio"])
+def test_a_missing_package_is_named_before_anything_is_written(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(trackers, "find_spec", lambda _: None)
+    with pytest.raises(TrainingError, match=f"{name} is not installed: pip install 'bayesattn"):
+        train_tunnel(TUNNEL, SMALL, config(track=name), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    require_tracker(None)
+
+
+class Board:
+    """What torch.utils.tensorboard has."""
+
+    def __init__(self, folder):
+        self.folder, self.scalars, self.closed = folder, [], False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.closed = True
+
+    def add_scalar(self, name, value, step):
+        self.scalars.append((step, name, value))
+
+
+@pytest.fixture
+def board(monkeypatch):
+    boards = []
+
+    def writer(folder):
+        boards.append(Board(folder))
+        return boards[-1]
+
+    module = ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = writer
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    return boards
+
+
+def test_tensorboard_gets_every_number_of_every_line(tmp_path, board):
+    run, *_ = toy_train(tmp_path / "run", toy_config(track="tensorboard"))
+    (found,) = board
+    assert found.folder == run.folder / "tensorboard" and found.closed
+    expected = [
+        (line["step"], name, value)
+        for line in run.metrics()
+        for name, value in line.items()
+        if name != "step"
+    ]
+    assert found.scalars == expected
+
+
+def test_trackio_gets_every_line(tmp_path, monkeypatch):
+    calls = []
+    fake = SimpleNamespace(
+        init=lambda **options: calls.append(("init", options)),
+        log=lambda numbers, step: calls.append(("log", {"step": step, **numbers})),
+        finish=lambda: calls.append(("finish", {})),
+    )
+    monkeypatch.setitem(sys.modules, "trackio", fake)
+    run, *_ = toy_train(tmp_path / "run", toy_config(track="trackio"))
+    names = [name for name, _ in calls]
+    assert names == ["init", *["log"] * len(run.metrics()), "finish"]
+    assert calls[0][1] == {
+        "project": tmp_path.name,
+        "name": "run",
+        "config": run.config,
+        "resume": "allow",
+    }
+    assert [line for name, line in calls if name == "log"] == run.metrics()
+
+
+def test_tracking_changes_nothing_and_may_change(tmp_path, board):
+    tracked, *_ = toy_train(tmp_path / "tracked", toy_config(track="tensorboard"))
+    plain, *_ = toy_train(tmp_path / "plain")
+    assert timeless(tracked.metrics()) == timeless(plain.metrics())
+    tracked.require_same({**tracked.config, "training": plain.config["training"]})
+
+
+def test_no_tracker_takes_lines_too(tmp_path):
+    with tracking(None, SimpleNamespace(folder=tmp_path)) as track:
+        track({"step": 1, "loss": 2.0})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("tensorboard"), reason="an extra")
+def test_real_tensorboard(tmp_path):
+    run, *_ = toy_train(tmp_path / "run", toy_config(track="tensorboard"))
+    assert list((run.folder / "tensorboard").glob("events*"))
