@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bayesattn.models import parameter_groups
-from bayesattn.models.architectures import Transformer, build
-from bayesattn.training import Run, TrainConfig, TunnelTask, load_predictor
-from bayesattn.training.seeds import step_seed
-from bayesattn.tunnels import Bijection
+from bayesattn.training import Run
+from tests.training.pair import train_both
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["bijection", "--alphabet", "4", "--layers", "1", "--width", "8", "--heads", "2"]
@@ -70,48 +67,22 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(tmp_path):
     )
 
 
-PAIR = """
-import sys
-from bayesattn.models.architectures import Transformer
-from bayesattn.training import TrainConfig, train_tunnel
-from bayesattn.tunnels import Bijection
-config = TrainConfig(steps=6, batch_size=8, threads=1, log_every=2, warmup=0, decay=0)
-run = train_tunnel(Bijection(4), Transformer(layers=1, width=8, heads=2), config, sys.argv[1])
-sys.stdout.write(f"{run.finished['step']}\\n")  # one write: two processes share the pipe
-"""
-
-
 @pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path):
-    """With the gradient averaged over both halves of the batch, and one of them writing."""
-    script = tmp_path / "pair.py"
-    script.write_text(PAIR)
+def test_two_processes_train_as_one(tmp_path, corpus):
+    """The same batches, shared by rows: the number of processes changes nothing that is learnt."""
+    train_both(tmp_path / "one", corpus)
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    process = start(*launch, str(script), str(tmp_path / "run"))
+    process = start(*launch, "-m", "tests.training.pair", str(tmp_path / "two"), str(corpus))
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
-    assert out.split() == ["6", "6"]
-    run = Run.open(tmp_path / "run")
-    assert [line["step"] for line in run.metrics() if "loss" in line] == [2, 4, 6]
-    model, _ = load_predictor(run)
-    expected = halves(6)
-    for name, weight in run.checkpoint().tensors("model").items():
-        torch.testing.assert_close(weight, expected[name], rtol=1e-4, atol=1e-6)
-    assert model(torch.zeros(1, 5, dtype=torch.int64)).isfinite().all()
-
-
-def halves(steps):
-    """The same training in one process: both halves of each batch, one after the other."""
-    tunnel, config = Bijection(4), TrainConfig()
-    task = TunnelTask(tunnel, "posterior")
-    model = build(Transformer(layers=1, width=8, heads=2), tunnel, 0)
-    groups = parameter_groups(model, config.weight_decay, config.lr)
-    optimizer = torch.optim.AdamW(groups, betas=config.betas)
-    for step in range(steps):
-        for rank in (0, 1):
-            generator = torch.Generator().manual_seed(step_seed(0, step, rank, 2))
-            (task.loss(model, task.batch(generator, 4)) / 2).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-    return model.state_dict()
+    assert out.split() == ["6,6", "6,6"]
+    for name in ("tunnel", "language"):
+        one, two = (Run.open(tmp_path / count / name) for count in ("one", "two"))
+        assert [line["step"] for line in two.metrics() if "loss" in line] == [1, 2, 3, 4, 5, 6]
+        for line, other in zip(one.metrics(), two.metrics(), strict=True):
+            assert line.keys() == other.keys()
+            assert line["loss"] == pytest.approx(other["loss"], rel=1e-5)
+            assert line["gradient"] == pytest.approx(other["gradient"], rel=1e-4)
+        weights = one.checkpoint().tensors("model")
+        for key, weight in two.checkpoint().tensors("model").items():
+            torch.testing.assert_close(weight, weights[key], rtol=1e-3, atol=1e-5)

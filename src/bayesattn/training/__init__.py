@@ -10,7 +10,11 @@ from bayesattn.training.errors import (
     TrainingError,
     WriteError,
 )
+from bayesattn.training.exporting import export
+from bayesattn.training.language import LanguageModel, load_language_model, train_language
+from bayesattn.training.language_config import LanguageConfig
 from bayesattn.training.loop import Result, train
+from bayesattn.training.recipes import LANGUAGE_RECIPES
 from bayesattn.training.runs import Run
 from bayesattn.training.schedule import checkpoint_steps, warmup_stable_decay
 from bayesattn.training.seeds import WATCH_SEED
@@ -18,11 +22,14 @@ from bayesattn.training.task import Task
 from bayesattn.training.tunnel import TunnelTask, load_predictor, train_tunnel
 
 __all__ = [
+    "LANGUAGE_RECIPES",
     "WATCH_SEED",
     "Checkpoint",
     "DamagedCheckpointError",
     "DivergedError",
     "Interrupted",
+    "LanguageConfig",
+    "LanguageModel",
     "Result",
     "Run",
     "RunError",
@@ -32,8 +39,11 @@ __all__ = [
     "TunnelTask",
     "WriteError",
     "checkpoint_steps",
+    "export",
+    "load_language_model",
     "load_predictor",
     "train",
+    "train_language",
     "train_tunnel",
     "warmup_stable_decay",
 ]

@@ -1,5 +1,7 @@
-"""One writer per run."""
+"""One writer per run, and one reader of a corpus at a time."""
 
+import hashlib
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,4 +26,14 @@ def locked(folder: Path) -> Iterator[None]:
                     f"Another process is training in {folder}: "
                     "wait for it, or choose another folder."
                 ) from None
+        yield
+
+
+@contextmanager
+def taking_turns(name: str) -> Iterator[None]:
+    """Wait until no other process of this machine is in here with the same name."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    with (Path(tempfile.gettempdir()) / f"bayesattn-{digest}.lock").open("w") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

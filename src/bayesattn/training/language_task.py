@@ -1,0 +1,119 @@
+"""Next tokens of text, and of needle prompts in front of it.
+
+    loss = - Σ ln q(token_t | tokens before it) / number of targets
+
+A target is any token that has another one of its document before it: no document is predicted from
+the one before. Shapes: B sequences, L tokens, N prompts.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesattn.corpora import Mixture, Prompts, Windows
+
+PIECE = 16
+"""Held-out windows that are evaluated together."""
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class LanguageBatch:
+    """Windows, and how many targets a row of the whole batch has on average.
+
+    Rows have different numbers of targets. Dividing by the same number everywhere makes the mean
+    over equal parts of a batch the mean over all of its targets.
+    """
+
+    windows: Windows
+    targets: float
+
+    def rows(self, rows: slice) -> "LanguageBatch":
+        """Some of the sequences."""
+        return LanguageBatch(self.windows.rows(rows), self.targets)
+
+    def to(self, device: torch.device | str) -> "LanguageBatch":
+        """The same batch on another device."""
+        return LanguageBatch(self.windows.to(device), self.targets)
+
+
+class LanguageTask:
+    """Cross-entropy of the next token; loss on held-out text, and needles found.
+
+    Args:
+        mixture: the sequences to train on.
+        heldout: windows of other documents.
+        bytes_per_token: of the held-out text.
+        prompts: needles to find.
+    """
+
+    goal = "heldout"
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        heldout: Windows,
+        bytes_per_token: float,
+        prompts: Prompts | None = None,
+    ) -> None:
+        self.mixture, self.heldout, self.prompts = mixture, heldout, prompts
+        self.bytes_per_token = bytes_per_token
+        self.tokens: int | None = mixture.length
+
+    def batch(self, generator: Generator, batch_size: int, step: int) -> LanguageBatch:
+        """The next sequences of the stream; the generator says where needles go."""
+        indices = torch.arange(step * batch_size, (step + 1) * batch_size)
+        windows = self.mixture.batch(indices, generator)
+        return LanguageBatch(windows, _inside(windows).sum().item() / batch_size)
+
+    def loss(self, model: nn.Module, batch: LanguageBatch) -> Tensor:
+        """Nats per target."""
+        return _nats(model, batch.windows) / (len(batch.windows) * batch.targets)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Nats per token ("heldout"), "bits_per_byte", and the share of "needles" found."""
+        device = next(model.parameters()).device
+        pieces = range(0, len(self.heldout), PIECE)
+        total = sum(
+            _nats(model, self.heldout.rows(slice(start, start + PIECE)).to(device)).item()
+            for start in pieces
+        )
+        nats = total / _inside(self.heldout).sum().item()
+        found = {"heldout": nats, "bits_per_byte": nats / math.log(2) / self.bytes_per_token}
+        if self.prompts is not None:
+            found["needles"] = retrieved(model, self.prompts).double().mean().item()
+        return found
+
+
+def retrieved(model: nn.Module, prompts: Prompts) -> Tensor:
+    """[N] whether the answer is what the model holds most probable, token by token.
+
+    Teacher-forced: each token is predicted after the right ones before it.
+    """
+    tokens = torch.cat([prompts.tokens, prompts.answers], 1)[:, :-1]
+    count = prompts.answers.shape[1]
+    device = next(model.parameters()).device
+    output: Any = model(tokens.to(device), logits_to_keep=count, use_cache=False)
+    right = output.logits.argmax(-1).cpu() == prompts.answers
+    return (right | ~prompts.scored).all(-1)
+
+
+def _inside(windows: Windows) -> Tensor:
+    """[B, L - 1] whether the next token is of the same document."""
+    return windows.documents[:, 1:] == windows.documents[:, :-1]
+
+
+def _nats(model: nn.Module, windows: Windows) -> Tensor:
+    """Sum of -ln q over all targets."""
+    tokens, documents = windows.tokens, windows.documents
+    output: Any = model(tokens[:, :-1], document_ids=documents[:, :-1], use_cache=False)
+    targets = torch.where(_inside(windows), tokens[:, 1:], IGNORED)
+    return nn.functional.cross_entropy(
+        output.logits.flatten(0, 1).float(),
+        targets.flatten(),
+        ignore_index=IGNORED,
+        reduction="sum",
+    )

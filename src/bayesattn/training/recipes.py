@@ -1,0 +1,66 @@
+"""Ready trainings of language models: functions that return what is trained, and how.
+
+    language, training = tiny()
+    train_language(replace(language, prior="laplace", prior_options={}), training, "RUN")
+
+`tiny` and `small` learn passkeys and the Python documentation on two CPU cores; `paper` is what the
+authors of BAM did (spec of their repository: RAdam, cosine to 10%, 589,824 tokens per step).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from bayesattn.training.config import TrainConfig
+from bayesattn.training.language_config import LanguageConfig
+
+Recipe = tuple[LanguageConfig, TrainConfig]
+PAPER_SIZES = ("l6", "l8", "l12", "l15", "l18", "l24")
+
+
+def tiny() -> Recipe:
+    """Minutes: three layers of width 128, trained at 128 tokens."""
+    language = LanguageConfig(size="tiny", prior="ggd", prior_options={"init": "mixed"})
+    return language, TrainConfig(steps=600, batch_size=32, lr=2e-3, log_every=20)
+
+
+def small() -> Recipe:
+    """The same model, trained longer."""
+    language, _ = tiny()
+    return language, TrainConfig(steps=3000, batch_size=32, lr=2e-3)
+
+
+def paper(size: str = "l12") -> Recipe:
+    """The authors' training of one of their sizes: 20,000 steps of 1,152 × 512 tokens."""
+    if size not in PAPER_SIZES:
+        raise ValueError(f"The authors' sizes are {', '.join(PAPER_SIZES)}, not {size!r}.")
+    language = LanguageConfig(
+        corpus="hf:HuggingFaceFW/fineweb:sample-10BT:train",
+        tokenizer="mistralai/Mistral-7B-Instruct-v0.3",
+        length=512,
+        needle_share=0.0,
+        size=size,
+    )
+    training = TrainConfig(
+        steps=20_000,
+        batch_size=1152,
+        accumulate=32,
+        optimizer="radam",
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        lr=1e-3,
+        schedule="cosine",
+        warmup=0.0,
+        floor=0.1,
+        precision="bf16",
+        seed=42,
+        log_every=10,
+        evaluate_every=100,
+    )
+    return language, training
+
+
+LANGUAGE_RECIPES: dict[str, Callable[[], Recipe]] = {
+    "tiny": tiny,
+    "small": small,
+    **{size: partial(paper, size) for size in PAPER_SIZES},
+}

@@ -1,0 +1,27 @@
+"""A tunnel and a language model, trained by however many processes there are. A program of its own.
+
+torchrun --nproc-per-node 2 -m tests.training.pair FOLDER CORPUS
+"""
+
+import sys
+from pathlib import Path
+
+from bayesattn.models.architectures import Transformer
+from bayesattn.training import TrainConfig, train_language, train_tunnel
+from bayesattn.tunnels import Bijection
+from tests.training.language_toy import toy_language
+
+CONFIG = TrainConfig(steps=6, batch_size=8, threads=1, log_every=1, warmup=0, decay=0)
+
+
+def train_both(folder, corpus):
+    """Last steps of both, for those who wait."""
+    model = Transformer(layers=1, width=8, heads=2)
+    tunnel = train_tunnel(Bijection(4), model, CONFIG, folder / "tunnel")
+    language = train_language(toy_language(corpus), CONFIG, folder / "language")
+    return f"{tunnel.finished['step']},{language.finished['step']}"
+
+
+if __name__ == "__main__":
+    # one write: the processes share a pipe
+    sys.stdout.write(f"{train_both(Path(sys.argv[1]), sys.argv[2])}\n")

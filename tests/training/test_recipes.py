@@ -1,0 +1,34 @@
+import pytest
+
+from bayesattn.training import LANGUAGE_RECIPES
+from bayesattn.training.recipes import PAPER_SIZES, paper, small, tiny
+
+
+@pytest.mark.parametrize("name", LANGUAGE_RECIPES)
+def test_every_recipe_is_a_model_and_a_training(name):
+    language, training = LANGUAGE_RECIPES[name]()
+    assert language.model_config().max_position_embeddings == language.length
+    assert training.steps >= 100
+
+
+def test_small_is_tiny_for_longer():
+    (language, training), (same, longer) = tiny(), small()
+    assert language == same and training.steps < longer.steps
+    assert (language.length, language.prior_options) == (128, {"init": "mixed"})
+
+
+@pytest.mark.parametrize("size", PAPER_SIZES)
+def test_the_authors_training(size):
+    language, training = paper(size)
+    assert language.size == size and language.needle_share == 0
+    assert training.batch_size * language.length == 589_824
+    assert language.prior_options == {} and language.prior == "ggd" and language.ssmax
+    for processes in (1, 2, 4):
+        assert training.batch_size % (processes * training.accumulate) == 0
+    assert training.rate(0) == 1.0
+    assert training.rate(training.steps - 1) == pytest.approx(0.1, abs=1e-6)
+
+
+def test_other_sizes_are_not_the_authors():
+    with pytest.raises(ValueError, match="The authors' sizes are l6, l8, .* not 'tiny'"):
+        paper("tiny")
