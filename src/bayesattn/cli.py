@@ -35,6 +35,28 @@ COMMANDS = {
     ),
     "tunnel show": Command("bayesattn.evals.commands:TunnelShow", "draw a run's beliefs"),
     "tunnel zoo": Command("bayesattn.zoo.commands:Zoo", "list the trained models that come along"),
+    "lm train": Command(
+        "bayesattn.training.language_commands:LanguageTrain", "train a language model"
+    ),
+    "lm generate": Command(
+        "bayesattn.training.language_commands:LanguageGenerate", "let a model continue a text"
+    ),
+    "lm export": Command(
+        "bayesattn.training.language_commands:LanguageExport",
+        "write a run for Hugging Face",
+    ),
+    "lm passkey": Command(
+        "bayesattn.evals.language_commands:LanguagePasskey", "measure retrieval by length and depth"
+    ),
+    "lm perplexity": Command(
+        "bayesattn.evals.language_commands:LanguagePerplexity", "measure perplexity by position"
+    ),
+    "lm harness": Command(
+        "bayesattn.evals.language_commands:LanguageHarness", "run tasks of lm-eval"
+    ),
+    "lm priors": Command(
+        "bayesattn.evals.priors_command:LanguagePriors", "show what each head's prior has learnt"
+    ),
     "bench attention": Command(
         "bayesattn.benchmarks.attention:AttentionBench", "time attention kernels against SDPA"
     ),
@@ -43,6 +65,10 @@ COMMANDS = {
     ),
     "bench training": Command(
         "bayesattn.benchmarks.training:TrainingBench", "time training against plain torch loops"
+    ),
+    "bench prompt": Command(
+        "bayesattn.benchmarks.long_prompt:PromptBench",
+        "time a long prompt the authors' way and ours",
     ),
 }
 HELP = ("-h", "--help", "help")
