@@ -1,0 +1,1 @@
+"""Probes: what we measure inside a trained network, each number beside its null."""

@@ -1,0 +1,233 @@
+"""Where the parts of a model are: what capture and ablation hang their hooks on.
+
+The one file here that knows how models are written. `anatomy(model)` gives layers, each a block
+[B, T, D] -> [B, T, D] on the residual stream, with its attention and its feed-forward part if it
+has them. Shapes: B batch, H query heads, G key/value heads, T positions, D width.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from bayesattn.attention.kernels.dense import bias, repeat_heads, softmax
+from bayesattn.attention.ssmax import temperature
+from bayesattn.attention.visibility import Visibility, first_visible
+from bayesattn.encodings import Rotation
+from bayesattn.models import BayesForCausalLM
+from bayesattn.models.architectures import Predictor
+from bayesattn.models.architectures.transformer import TransformerBody
+from bayesattn.models.layers import BayesAttention, BayesDecoderLayer
+from bayesattn.models.layout import Layout, lay_out
+from bayesattn.priors import Prior, Uniform
+from bayesattn.probes.errors import NotApplicableError
+
+
+class Call(NamedTuple):
+    """What one call of an attention module was given besides its input."""
+
+    table: Tensor | None
+    layout: Layout
+    rotation: Rotation | None
+
+
+@dataclass(frozen=True)
+class AttentionPart:
+    """Attention of one layer: three projections, heads, one projection back."""
+
+    module: BayesAttention
+
+    @property
+    def heads(self) -> int:
+        """Query heads."""
+        return self.module.config.num_attention_heads
+
+    @property
+    def width(self) -> int:
+        """Width of a head."""
+        return cast(int, self.module.config.head_dim)
+
+    @property
+    def projections(self) -> dict[str, nn.Module]:
+        """Modules whose outputs, split into heads, are q, k and v before any rotation."""
+        return {"q": self.module.q_proj, "k": self.module.k_proj, "v": self.module.v_proj}
+
+    @property
+    def output(self) -> nn.Module:
+        """The module that takes the outputs of all heads side by side, [B, T, H · width]."""
+        return self.module.o_proj
+
+    def split(self, x: Tensor) -> Tensor:
+        """[B, T, heads · width] to [B, heads, T, width]."""
+        return x.unflatten(-1, (-1, self.width)).transpose(1, 2)
+
+    @staticmethod
+    def call(arguments: tuple[Any, ...]) -> Call:
+        """From the positional arguments of the module."""
+        _, table, layout, rotation, cache, _, *start = arguments
+        assert cache is None and not any(start), "capture looks at whole sequences"
+        return Call(table, layout, rotation)
+
+    def posterior(self, call: Call, q: Tensor, k: Tensor, rows: Tensor | None) -> Tensor:
+        """[B, H, R, T] attention of the queries `rows` (all if None), by the definition.
+
+        `q` [B, H, T, D] and `k` [B, G, T, D] are those that attention received.
+        """
+        count, layout = q.shape[2], call.layout
+        first = first_visible(count, layout.offset, layout.documents, layout.padding)
+        window = self.module.config.sliding_window
+        seen = Visibility(count, layout.offset, first, window, layout.exempt)
+        visible, log_prior = seen.mask(q.device), self._log_prior(call, seen, q)
+        content_factor, prior_factor = self._temperatures(seen, q)
+        if content_factor is not None:
+            q = (q * content_factor[..., None]).to(q.dtype)
+        if log_prior is not None and prior_factor is not None:
+            log_prior = log_prior * prior_factor[..., None]
+        if rows is not None:
+            q, visible = q.index_select(2, rows), visible.index_select(2, rows)
+            log_prior = None if log_prior is None else log_prior.index_select(2, rows)
+        k = repeat_heads(k, q.shape[1])
+        content = torch.matmul(q * (1 / math.sqrt(q.shape[-1])), k.transpose(-1, -2))
+        if first is not None:
+            return softmax(content if log_prior is None else content + log_prior, visible)
+        hidden = torch.zeros(visible.shape, device=q.device).masked_fill(~visible, float("-inf"))
+        return (content + (hidden if log_prior is None else log_prior + hidden)).softmax(-1)
+
+    def _log_prior(self, call: Call, seen: Visibility, q: Tensor) -> Tensor | None:
+        prior: Prior | Tensor | None = self.module.prior if call.table is None else call.table
+        if prior is None or isinstance(prior, Uniform):
+            return None
+        table = prior if isinstance(prior, Tensor) else prior.table(seen.span)
+        return bias(table.to(torch.promote_types(q.dtype, torch.float32)), seen)
+
+    def _temperatures(self, seen: Visibility, q: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        ssmax = self.module.ssmax
+        if ssmax is None:
+            return None, None
+        wide = torch.promote_types(q.dtype, torch.float32)
+        factor = temperature(ssmax.scale.to(wide), seen.count(q.device))
+        return factor, None if ssmax.scope == "content" else factor
+
+
+@dataclass(frozen=True)
+class LayerParts:
+    """One layer."""
+
+    block: nn.Module
+    """Its first input is the residual stream before the layer, its (first) output that after."""
+    attention: AttentionPart | None = None
+    middle: nn.Module | None = None
+    """A module whose input is the residual stream between the two sublayers."""
+    mlp: nn.Module | None = None
+    """Its output is added to the residual stream."""
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """A model taken apart."""
+
+    kind: str
+    """What it is, for messages."""
+    layers: tuple[LayerParts, ...]
+    logits: Callable[[Tensor, Tensor | None], Tensor]
+    """From inputs and positions (None: all) to logits [B, P, outcomes]."""
+    cached_values: Callable[[Tensor], list[Tensor]]
+    """From inputs to the values [B, G, T, D] that a cache keeps of each layer that attends."""
+
+    @property
+    def attending(self) -> list[int]:
+        """Layers with attention."""
+        return [at for at, layer in enumerate(self.layers) if layer.attention is not None]
+
+    def attention(self, layer: int) -> AttentionPart:
+        """The attention of a layer; refused, in one sentence, where there is none."""
+        self.check_layer(layer)
+        part = self.layers[layer].attention
+        if part is None:
+            what = f"layer {layer} of this {self.kind}" if self.attending else _article(self.kind)
+            raise NotApplicableError(f"{what} has no attention")
+        return part
+
+    def mlp(self, layer: int) -> nn.Module:
+        """The feed-forward part of a layer; refused where it is not a part of its own."""
+        self.check_layer(layer)
+        part = self.layers[layer].mlp
+        if part is None:
+            raise NotApplicableError(f"{_article(self.kind)} has no separate feed-forward layers")
+        return part
+
+    def require_attention(self) -> None:
+        """Refuse models that do not attend anywhere."""
+        if not self.attending:
+            raise NotApplicableError(f"{_article(self.kind)} has no attention")
+
+    def check_layer(self, layer: int) -> None:
+        """Refuse a layer that is not there."""
+        if not 0 <= layer < len(self.layers):
+            last = len(self.layers) - 1
+            raise ValueError(f"there is no layer {layer}: this {self.kind} has layers 0 to {last}")
+
+    def check_head(self, layer: int, head: int) -> None:
+        """Refuse a head that is not there."""
+        heads = self.attention(layer).heads
+        if not 0 <= head < heads:
+            raise ValueError(f"there is no head {head}: layer {layer} has heads 0 to {heads - 1}")
+
+
+def anatomy(model: nn.Module) -> Anatomy:
+    """Take a `Predictor` or a `BayesForCausalLM` apart."""
+    if isinstance(model, BayesForCausalLM):
+        return _language_model(model)
+    if not isinstance(model, Predictor):
+        raise NotApplicableError(
+            f"a {type(model).__name__} cannot be looked into: pass a Predictor or BayesForCausalLM"
+        )
+    kind, body = model.architecture.name, model.body
+    if not isinstance(body, TransformerBody):
+        layers = tuple(LayerParts(block) for block in cast(Any, body).layers)
+        return Anatomy(kind, layers, model, lambda _: [])
+
+    def cached_values(inputs: Tensor) -> list[Tensor]:
+        cache = DynamicCache(config=body.config)
+        x = model.embedding(inputs)
+        layout = lay_out(body.config, (x.shape[0], x.shape[1]), x.device)
+        x = body.encoding.embed(x, layout.positions)
+        rotation = body.encoding.rotation(layout.positions, x.dtype)
+        for layer in body.layers:
+            x = layer(x, layout=layout, rotation=rotation, past_key_values=cache)
+        return _values(cache)
+
+    return Anatomy(kind, _decoder_layers(body.layers), model, cached_values)
+
+
+def _language_model(model: BayesForCausalLM) -> Anatomy:
+    def logits(inputs: Tensor, positions: Tensor | None) -> Tensor:
+        # not `logits_to_keep`, with which the last layer leaves out queries nobody asked for
+        states = cast(Tensor, model.model(inputs, use_cache=False).last_hidden_state)
+        return model.lm_head(states if positions is None else states[:, positions])
+
+    def cached_values(inputs: Tensor) -> list[Tensor]:
+        return _values(model(inputs, use_cache=True).past_key_values)
+
+    return Anatomy("language model", _decoder_layers(model.model.layers), logits, cached_values)
+
+
+def _decoder_layers(blocks: nn.ModuleList) -> tuple[LayerParts, ...]:
+    parts: list[LayerParts] = []
+    for block in blocks:
+        assert isinstance(block, BayesDecoderLayer)
+        attention = AttentionPart(block.self_attn) if block.attends else None
+        parts.append(LayerParts(block, attention, block.post_attention_layernorm, block.mlp))
+    return tuple(parts)
+
+
+def _values(cache: Any) -> list[Tensor]:
+    return [layer.values for layer in cache.layers if layer.values is not None]
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' or kind in ('lstm', 'mlp') else 'a'} {kind}"

@@ -1,0 +1,233 @@
+"""What a model computes on the way: one vocabulary of names for every model.
+
+    embedding                        [N, P, width]      what enters the first layer
+    layers.0.residual_before         [N, P, width]      the residual stream before the layer
+    layers.0.residual_mid            [N, P, width]      after its attention
+    layers.0.residual_after          [N, P, width]      after its feed-forward part
+    layers.0.q  .k  .v               [N, P, heads, D]   as attention receives them, after rotation
+    layers.0.attention               [N, P, heads, T]   rows of the posterior over all T keys
+    layers.0.head_outputs            [N, P, heads, D]   before the output projection
+    layers.0.mlp                     [N, P, width]      what the feed-forward part adds
+    logits                           [N, P, outcomes]
+
+for N sequences and the P chosen positions. Where a model is no residual stream of sublayers (LSTM,
+Mamba, MLP) its hidden states go by the names residual_before and residual_after.
+"""
+
+import fnmatch
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayesattn.evals.prediction import device_of, evaluating
+from bayesattn.probes.anatomy import Anatomy, Call, anatomy
+from bayesattn.probes.errors import NotApplicableError
+
+OF_ATTENTION = ("q", "k", "v", "attention", "head_outputs")
+Keep = Callable[[str, Tensor], None]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Tensors by name, float32 on the CPU or whatever the model computes in."""
+
+    tensors: dict[str, Tensor]
+    positions: Tensor | None
+    """[P] the positions kept; None if all."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+
+def available(parts: Anatomy) -> list[str]:
+    """Every name that can be captured from a model."""
+    names = ["embedding"]
+    for at, layer in enumerate(parts.layers):
+        own = ["residual_before"]
+        own += [*OF_ATTENTION] if layer.attention is not None else []
+        own += ["residual_mid"] if layer.middle is not None else []
+        own += ["mlp"] if layer.mlp is not None else []
+        names += [f"layers.{at}.{name}" for name in (*own, "residual_after")]
+    return [*names, "logits"]
+
+
+def capture(
+    model: nn.Module,
+    inputs: Tensor | Iterable[Tensor],
+    names: Sequence[str] = ("*",),
+    positions: Tensor | None = None,
+    batch_size: int = 256,
+) -> Captured:
+    """Run `model` over `inputs` and keep what `names` ask for.
+
+    Args:
+        model: a `Predictor` or a `BayesForCausalLM`; it is not changed.
+        inputs: [N, T] tokens or [N, T, F] features, or batches of them.
+        names: names of the module's table; `*` stands for anything, as in "layers.*.v".
+        positions: [P] positions to keep; all if None. Keys of attention rows are always kept.
+        batch_size: sequences in one pass.
+    """
+    batches = list(stream(model, inputs, names, positions, batch_size))
+    if not batches:
+        raise ValueError("there are no inputs to capture anything from")
+    kept = {
+        name: torch.cat([batch[name] for batch in batches]) if len(batches) > 1 else tensor
+        for name, tensor in batches[0].tensors.items()
+    }
+    return Captured(kept, positions)
+
+
+def stream(
+    model: nn.Module,
+    inputs: Tensor | Iterable[Tensor],
+    names: Sequence[str] = ("*",),
+    positions: Tensor | None = None,
+    batch_size: int = 256,
+) -> Iterator[Captured]:
+    """`capture`, batch by batch: only one batch is in memory at a time."""
+    parts = anatomy(model)
+    wanted = resolve(parts, names)
+    device = device_of(model)
+    rows = None if positions is None else positions.to(device)
+    for batch in inputs.split(batch_size) if isinstance(inputs, Tensor) else inputs:
+        kept: dict[str, Tensor] = {}
+        with evaluating(model), _listening(parts, wanted, rows, kept):
+            logits = parts.logits(batch.to(device), rows)
+        if "logits" in wanted:
+            kept["logits"] = logits
+        yield Captured({name: kept[name].cpu() for name in wanted}, positions)
+
+
+def resolve(parts: Anatomy, names: Sequence[str]) -> list[str]:
+    """The names that patterns stand for, in the order of computation."""
+    known = available(parts)
+    wanted: set[str] = set()
+    for name in names:
+        found = fnmatch.filter(known, name)
+        if not found:
+            raise _unknown(parts, name)
+        wanted.update(found)
+    return [name for name in known if name in wanted]
+
+
+def _unknown(parts: Anatomy, name: str) -> ValueError:
+    *_, layer, last = f"..{name}".split(".")
+    if last in OF_ATTENTION and not parts.attending:
+        return NotApplicableError(f"{name} cannot be captured: this {parts.kind} has no attention")
+    if layer.isdigit() and int(layer) >= len(parts.layers):
+        count = len(parts.layers)
+        return ValueError(f"{name} cannot be captured: this {parts.kind} has {count} layers")
+    return ValueError(
+        f"{name} is nothing that a {parts.kind} has; there are {', '.join(available(parts))}"
+    )
+
+
+@contextmanager
+def _listening(
+    parts: Anatomy, wanted: Sequence[str], rows: Tensor | None, kept: dict[str, Tensor]
+) -> Generator[None]:
+    """While inside, a pass of the model fills `kept`."""
+
+    def keep(name: str, x: Tensor) -> None:
+        if name in wanted:
+            kept[name] = x if rows is None else x.index_select(1, rows)
+
+    with ExitStack() as hooks:
+        for at, layer in enumerate(parts.layers):
+            own = {name.rpartition(".")[2] for name in wanted if name.startswith(f"layers.{at}.")}
+            _hang_on_layer(hooks, parts, at, own | ({"embedding"} & {*wanted}), keep)
+            if layer.attention is not None and own & {*OF_ATTENTION}:
+                _hang_on_attention(hooks, parts, at, own & {*OF_ATTENTION}, rows, kept)
+        yield
+
+
+def _hang_on_layer(hooks: ExitStack, parts: Anatomy, at: int, own: set[str], keep: Keep) -> None:
+    layer, prefix = parts.layers[at], f"layers.{at}."
+
+    def before(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+        keep(f"{prefix}residual_before", arguments[0])
+        if at == 0:
+            keep("embedding", arguments[0])
+
+    def middle(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+        keep(f"{prefix}residual_mid", arguments[0])
+
+    def feed(_: nn.Module, __: Any, output: Tensor) -> None:
+        keep(f"{prefix}mlp", output)
+
+    def after(_: nn.Module, __: Any, output: Any) -> None:
+        keep(f"{prefix}residual_after", first_tensor(output))
+
+    if own & {"residual_before", "embedding"}:
+        hooks.enter_context(hanging(layer.block.register_forward_pre_hook(before)))
+    if "residual_mid" in own and layer.middle is not None:
+        hooks.enter_context(hanging(layer.middle.register_forward_pre_hook(middle)))
+    if "mlp" in own and layer.mlp is not None:
+        hooks.enter_context(hanging(layer.mlp.register_forward_hook(feed)))
+    if "residual_after" in own:
+        hooks.enter_context(hanging(layer.block.register_forward_hook(after)))
+
+
+def _hang_on_attention(
+    hooks: ExitStack,
+    parts: Anatomy,
+    at: int,
+    own: set[str],
+    rows: Tensor | None,
+    kept: dict[str, Tensor],
+) -> None:
+    """Projections are kept as they come; just before the output projection all of it is there."""
+    part, prefix = parts.attention(at), f"layers.{at}."
+    calls: list[Call] = []
+    raw: dict[str, Tensor] = {}
+
+    def keep(name: str, x: Tensor) -> None:
+        """From [B, heads, T, D] to [B, P, heads, D]."""
+        if name in own:
+            x = x if rows is None or name == "attention" else x.index_select(2, rows)
+            kept[prefix + name] = x.transpose(1, 2)
+
+    def finish(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+        (call,) = calls
+        if "head_outputs" in own:
+            keep("head_outputs", part.split(arguments[0]))
+        if "v" in own:
+            keep("v", part.split(raw["v"]))
+        turned = {name: part.split(raw[name]) for name in ("q", "k") if name in raw}
+        if call.rotation is not None:
+            turned = {name: call.rotation(x) for name, x in turned.items()}
+        for name, x in turned.items():
+            keep(name, x)
+        if "attention" in own:
+            keep("attention", part.posterior(call, turned["q"], turned["k"], rows))
+        calls.clear()
+        raw.clear()
+
+    def hear(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        return lambda _, __, output: raw.update({name: output})
+
+    needed = own & {"q", "k", "v"} | ({"q", "k"} if "attention" in own else set())
+    whole = part.module.register_forward_pre_hook(lambda _, args: calls.append(part.call(args)))
+    hooks.enter_context(hanging(whole))
+    for name in needed:
+        hook = part.projections[name].register_forward_hook(hear(name))
+        hooks.enter_context(hanging(hook))
+    hooks.enter_context(hanging(part.output.register_forward_pre_hook(finish)))
+
+
+def first_tensor(output: Any) -> Tensor:
+    """The states among what a layer returns; an LSTM returns its memory beside them."""
+    return output[0] if isinstance(output, tuple) else output
+
+
+@contextmanager
+def hanging(handle: Any) -> Generator[None]:
+    """A hook that is taken off again whatever happens."""
+    try:
+        yield
+    finally:
+        handle.remove()
