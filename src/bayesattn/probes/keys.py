@@ -1,0 +1,234 @@
+"""Do the keys of hypotheses form a frame? Cosines between the keys of different tokens.
+
+    |cos|            mean over pairs of tokens i ≠ j of |k_i · k_j| / (‖k_i‖ ‖k_j‖)
+    centred |cos|    the same after the mean key is taken off: a part that all keys share adds the
+                     same to every score, and softmax does not see it
+    effective rank   exp of the entropy of the singular values, between 1 and min(n, d)
+
+k_i is what attention receives where token i stands, after the norms of the layers before it, as a
+mean over its occurrences in held-out sequences. In the first layer of a model that adds no
+position it is the same at each. Signed cosines are no evidence: n unit vectors have a mean of at
+least -1/(n-1), and random ones of about 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesattn.evals.fidelity import EVAL_SEED
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.capture import stream
+from bayesattn.probes.errors import NotApplicableError, require_samples
+from bayesattn.probes.measured import Measured, chance, plain
+from bayesattn.probes.nulls import random_cosine, shuffled_columns
+from bayesattn.stats import LEVEL, Interval
+from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
+from bayesattn.tunnels.recall import FIRST_KEY
+
+PERMUTATIONS = 999
+FEWEST_TOKENS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyFrame:
+    """The keys of a set of tokens in one key/value head."""
+
+    layer: int
+    head: int
+    tokens: str
+    """Which tokens."""
+    count: int
+    width: int
+    cosine: Measured
+    """Beside random directions, shuffled coordinates, and the network before training."""
+    centred: Measured
+    rank: Measured
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return plain(self)
+
+
+def measure_keys(
+    model: nn.Module,
+    tunnel: Tunnel,
+    *,
+    initial: nn.Module | None = None,
+    sequences: int = 512,
+    seed: int = EVAL_SEED,
+    permutations: int = PERMUTATIONS,
+) -> list[KeyFrame]:
+    """The frame of every set of hypothesis tokens in every head of every layer.
+
+    Args:
+        model: a model of `tunnel` with attention.
+        tunnel: where held-out sequences come from.
+        initial: the same network before training, for comparison.
+        sequences: how many.
+        seed: of the sequences.
+        permutations: how often coordinates are shuffled.
+    """
+    anatomy(model).require_attention()
+    inputs = tunnel.sample(sequences, Generator().manual_seed(seed)).inputs
+    tokens = hypothesis_tokens(tunnel, inputs)
+    trained = token_keys(model, inputs, tokens)
+    before = {} if initial is None else token_keys(initial, inputs, tokens)
+    frames: list[KeyFrame] = []
+    for (name, layer), keys in trained.items():
+        for head in range(keys.shape[1]):
+            frame = key_frame(keys[:, head], layer, head, name, permutations=permutations)
+            if before:
+                frame = _beside(frame, before[name, layer][:, head])
+            frames.append(frame)
+    return frames
+
+
+def key_frame(
+    keys: Tensor,
+    layer: int = 0,
+    head: int = 0,
+    tokens: str = "tokens",
+    *,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> KeyFrame:
+    """The frame that `keys` [n, d] form. Small p: more orthogonal than shuffled coordinates."""
+    count, width = keys.shape
+    require_samples(f"keys of {tokens}", count, FEWEST_TOKENS)
+    keys = keys.double()
+    generator = Generator().manual_seed(seed)
+    shuffled = shuffled_columns(keys, permutations, generator)
+    directions = torch.randn(permutations, count, width, generator=generator, dtype=torch.float64)
+    cosine, centred, rank = pair_cosine(keys), pair_cosine(keys, centre=True), effective_rank(keys)
+    null, centred_null = pair_cosine(shuffled), pair_cosine(shuffled, centre=True)
+    return KeyFrame(
+        layer=layer,
+        head=head,
+        tokens=tokens,
+        count=count,
+        width=width,
+        cosine=Measured(
+            value=float(cosine),
+            interval=_jackknife(keys),
+            nulls={"random": random_cosine(width), "shuffled": float(null.mean())},
+            p=chance(-float(cosine), -null),
+        ),
+        centred=Measured(
+            value=float(centred),
+            nulls={
+                "random": float(pair_cosine(directions, centre=True).mean()),
+                "shuffled": float(centred_null.mean()),
+            },
+            p=chance(-float(centred), -centred_null),
+        ),
+        rank=Measured(
+            value=float(rank), nulls={"random": float(effective_rank(directions[:99]).mean())}
+        ),
+    )
+
+
+def pair_cosine(keys: Tensor, centre: bool = False) -> Tensor:
+    """Mean |cos| over pairs of different rows of [..., n, d]."""
+    if centre:
+        keys = keys - keys.mean(dim=-2, keepdim=True)
+    cosines = _cosines(keys)
+    count = keys.shape[-2]
+    return cosines.sum(dim=(-1, -2)) / (count * (count - 1))
+
+
+def effective_rank(keys: Tensor) -> Tensor:
+    """exp(-Σ p ln p), p the singular values of [..., n, d] over their sum (Roy & Vetterli 2007)."""
+    values = torch.linalg.svdvals(keys)
+    shares = values / values.sum(dim=-1, keepdim=True)
+    return (-torch.xlogy(shares, shares).sum(dim=-1)).exp()
+
+
+def hypothesis_tokens(tunnel: Tunnel, inputs: Tensor) -> dict[str, Tensor]:
+    """Which hypothesis, or piece of evidence, stands at each position [N, T]; -1 for none."""
+    match tunnel:
+        case Bijection():
+            size = tunnel.alphabet
+            is_key = inputs < size
+            return {
+                "keys": torch.where(is_key, inputs, -1),
+                "values": torch.where(is_key, -1, inputs - size),
+            }
+        case Recall():
+            keys, values = inputs - FIRST_KEY, inputs - FIRST_KEY - tunnel.keys
+            return {
+                "keys": torch.where(values < 0, keys.clamp(min=-1), -1),
+                "values": values.clamp(min=-1),
+            }
+        case HMM(header="tokens"):
+            assert tunnel.vocabulary is not None
+            return {"symbols": (inputs - tunnel.vocabulary + tunnel.symbols).clamp(min=-1)}
+        case HMM():
+            spoken = inputs[..., -tunnel.symbols :]
+            state = torch.arange(tunnel.positions).expand(len(inputs), -1)
+            return {
+                "transition rows": torch.where(state < tunnel.states, state, -1),
+                "emission rows": torch.where(
+                    (state >= tunnel.states) & (state < tunnel.prefix), state - tunnel.states, -1
+                ),
+                "symbols": torch.where(spoken.sum(-1) > 0, spoken.argmax(-1), -1),
+            }
+        case _:
+            raise NotApplicableError(f"no input of the {tunnel.name} tunnel names a hypothesis")
+
+
+def token_keys(
+    model: nn.Module, inputs: Tensor, tokens: Mapping[str, Tensor]
+) -> dict[tuple[str, int], Tensor]:
+    """Mean key [n, heads, d] of each token of each set in each layer that attends."""
+    sums: dict[tuple[str, int], Tensor] = {}
+    start = 0
+    for captured in stream(model, inputs, ["layers.*.k"]):
+        for layer in anatomy(model).attending:
+            keys = captured[f"layers.{layer}.k"].double()
+            for name, ids in tokens.items():
+                own = ids[start : start + len(keys)]
+                size = (int(ids.max()) + 1, *keys.shape[2:])
+                total = sums.setdefault((name, layer), keys.new_zeros(size))
+                total.index_add_(0, own[own >= 0], keys[own >= 0])
+        start += len(keys)
+    times = {name: ids[ids >= 0].bincount() for name, ids in tokens.items()}
+    for name, count in times.items():
+        if bool((count == 0).any()):
+            raise ValueError(f"some {name} never came up: take more sequences")
+    return {(name, layer): x / times[name][:, None, None] for (name, layer), x in sums.items()}
+
+
+def _cosines(keys: Tensor) -> Tensor:
+    """|cos| of all pairs [..., n, n], 0 on the diagonal."""
+    unit = nn.functional.normalize(keys, dim=-1, eps=1e-300)
+    cosines = (unit @ unit.transpose(-1, -2)).abs()
+    return cosines - torch.diag_embed(cosines.diagonal(dim1=-2, dim2=-1))
+
+
+def _jackknife(keys: Tensor) -> Interval:
+    """Interval of the mean over pairs, from leaving out one token at a time."""
+    from scipy.stats import t
+
+    cosines = _cosines(keys)
+    count = len(keys)
+    left = (cosines.sum() - 2 * cosines.sum(1)) / ((count - 1) * (count - 2))
+    error = float(((count - 1) / count * (left - left.mean()).square().sum()).sqrt())
+    half = float(t.ppf((1 + LEVEL) / 2, count - 1)) * error
+    mean = float(cosines.sum() / (count * (count - 1)))
+    return Interval(mean - half, mean + half)
+
+
+def _beside(frame: KeyFrame, initial: Tensor) -> KeyFrame:
+    """With the network before training as one more null."""
+    keys = initial.double()
+    return KeyFrame(
+        **{
+            **vars(frame),
+            "cosine": frame.cosine.beside(untrained=float(pair_cosine(keys))),
+            "centred": frame.centred.beside(untrained=float(pair_cosine(keys, centre=True))),
+            "rank": frame.rank.beside(untrained=float(effective_rank(keys))),
+        }
+    )
