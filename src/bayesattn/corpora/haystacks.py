@@ -26,11 +26,13 @@ class Haystack:
     """[n] tokens from here back to the end of a sentence; None if every unit ends with one."""
 
     def draw(self, units: Tensor, generator: Generator) -> Tensor:
-        """[N] where in the loop each prompt begins, so that `units` follow in one piece."""
+        """[N] where in the loop each prompt begins: with a sentence, and `units` in one piece."""
         if self.back is None:
             return torch.zeros_like(units)
         room = (len(self.loop) - units * self.unit).clamp(min=1)
-        return (torch.rand(len(units), generator=generator, dtype=torch.float64) * room).long()
+        share = torch.rand(len(units), generator=generator, dtype=torch.float64)
+        start = (share * room).long()
+        return (start - self.back[start]).clamp(min=0)
 
     def tokens(self, start: Tensor, index: Tensor) -> Tensor:
         """[N, T] tokens number `index` [N, T] after each start."""
@@ -55,7 +57,7 @@ def running_text(tokenizer: PreTrainedTokenizerBase, tokens: Tensor) -> Haystack
     kept = tokens[tokens != start_token(tokenizer)]
     if not len(kept):
         raise CorpusError("The haystack is empty: give text to hide needles in.")
-    pieces = {token: tokenizer.decode([token]) for token in kept.unique().tolist()}
+    pieces = {token: str(tokenizer.decode([token])) for token in kept.unique().tolist()}
     ends = [token for token, piece in pieces.items() if piece.rstrip(" ").endswith((".", "\n"))]
     after = torch.isin(kept, torch.tensor(ends, dtype=torch.int64)).roll(1)
     # Twice around the loop, so that the first tokens see the sentence that ends before them.

@@ -17,12 +17,13 @@ NEEDLES = 4
 """Needles in a prompt with several."""
 
 # All of the same length, so that tokenizers of bytes give each as many tokens.
-WORDS = tuple(
-    "apple beach bread brick chair cloud coach coral daisy eagle fairy flame flute ghost giant "
-    "glove grape horse house juice knife lemon maple medal mouse music night ocean olive onion "
-    "paint panda paper pearl piano plant queen river robot salad sheep smoke snake spoon stone "
-    "storm table tiger torch train uncle whale wheat witch"
-    .split()
+WORDS = (
+    "apple", "beach", "bread", "brick", "chair", "cloud", "coach", "coral", "daisy", "eagle",
+    "fairy", "flame", "flute", "ghost", "giant", "glove", "grape", "horse", "house", "juice",
+    "knife", "lemon", "maple", "medal", "mouse", "music", "night", "ocean", "olive", "onion",
+    "paint", "panda", "paper", "pearl", "piano", "plant", "queen", "river", "robot", "salad",
+    "sheep", "smoke", "snake", "spoon", "stone", "storm", "table", "tiger", "torch", "train",
+    "uncle", "whale", "wheat", "witch",
 )  # fmt: skip
 
 

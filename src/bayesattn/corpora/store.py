@@ -95,10 +95,10 @@ class TokenStore:
     def windows(
         self, split: Split, length: int, indices: Tensor, seed: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Windows number `indices` [B] of an endless shuffled stream: tokens, documents [B, length].
+        """Tokens and documents [B, length] of windows number `indices` [B] of a shuffled stream.
 
-        The same index gives the same window to whoever asks, so the position in the stream is a
-        number. `documents` counts those in the window, from 0.
+        The stream is endless, and the same index gives the same window to whoever asks: a position
+        in it is a number. `documents` counts those in the window, from 0.
         """
         count = self.tokens(split)
         if length < 1 or count < length:

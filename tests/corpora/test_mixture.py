@@ -1,0 +1,89 @@
+import pytest
+import torch
+
+from bayesattn.corpora import CorpusError, Mixture, NeedleMaker, Windows, load_tokenizer, prepare
+
+WORDS = load_tokenizer("words")
+MAKER = NeedleMaker(WORDS)
+LENGTH = 128
+INDICES = torch.arange(1000, 1400)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return prepare("pydoc", WORDS, tmp_path_factory.mktemp("corpora"))
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def is_prompt(row):
+    return WORDS.decode(row).startswith("There is an important info hidden inside a lot")
+
+
+def test_a_prompt_is_followed_by_the_window_as_further_documents(store):
+    batch = Mixture(store, MAKER, 0.4, LENGTH, seed=3).batch(INDICES, seeded())
+    tokens, documents = store.windows("train", LENGTH, INDICES, seed=3)
+    prompts = [is_prompt(row) for row in batch.tokens]
+    assert abs(sum(prompts) - 160) < 5 * (400 * 0.4 * 0.6) ** 0.5
+    used = set()
+    for row, prompt in enumerate(prompts):
+        own, where = batch.tokens[row], batch.documents[row]
+        if not prompt:
+            assert torch.equal(own, tokens[row])
+            assert torch.equal(where, documents[row])
+            continue
+        first = int((where == 0).sum())
+        used.add(first)
+        key = WORDS.decode(own[:first])[-5:]
+        assert key.isdigit() and WORDS.decode(own[:first]).count(key) == 3
+        assert torch.equal(own[first:], tokens[row, : LENGTH - first])
+        assert torch.equal(where[first:], documents[row, : LENGTH - first] + 1)
+    whole = MAKER.shortest + MAKER.answer_length
+    assert used == {whole + count * MAKER.unit for count in range(3)}
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_all_or_nothing(store, share):
+    mixture = Mixture(store, MAKER, share, LENGTH)
+    batch = mixture.batch(INDICES, seeded())
+    assert {is_prompt(row) for row in batch.tokens} == {bool(share)}
+
+
+def test_a_corpus_alone_needs_no_maker(store):
+    batch = Mixture(store, None, 0, LENGTH).batch(INDICES, seeded())
+    tokens, documents = store.windows("train", LENGTH, INDICES)
+    assert torch.equal(batch.tokens, tokens)
+    assert torch.equal(batch.documents, documents)
+
+
+def test_a_batch_is_a_function_of_indices_and_generator(store):
+    mixture = Mixture(store, MAKER, 0.5, LENGTH)
+    first, again, other = (mixture.batch(INDICES, seeded(seed)) for seed in (1, 1, 2))
+    assert torch.equal(first.tokens, again.tokens)
+    assert torch.equal(first.documents, again.documents)
+    assert not torch.equal(first.tokens, other.tokens)
+
+
+def test_rows_of_a_batch():
+    batch = Windows(torch.arange(12).reshape(4, 3), torch.zeros(4, 3, dtype=torch.int64))
+    part = batch.rows(slice(1, 3))
+    assert len(part) == 2
+    assert part.tokens.tolist() == [[3, 4, 5], [6, 7, 8]]
+    assert part.documents.shape == (2, 3)
+    assert part.to("meta").tokens.is_meta
+
+
+@pytest.mark.parametrize(
+    ("maker", "share", "length", "sentence"),
+    [
+        (MAKER, 1.5, 128, "between 0 and 1, not 1.5"),
+        (None, 0.5, 128, "needs a maker"),
+        (MAKER, 0.01, 60, "passkey prompt with its answer has at least"),
+        (MAKER, 0.5, 10**9, "fewer than one window of 1,000,000,000"),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused_at_once(store, maker, share, length, sentence):
+    with pytest.raises(CorpusError, match=sentence):
+        Mixture(store, maker, share, length)
