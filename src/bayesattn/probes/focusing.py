@@ -1,0 +1,274 @@
+"""Where queries look: how sharply, at what, and whether the layers differ.
+
+    entropy     -Σ_j α_j log α_j / log n over the n visible keys: 1 if even, 0 if all on one
+    mass        Σ α_j over consistent, or eliminated, positions (`roles`)
+    alignment   mean cos(q, k_j) over consistent minus that over eliminated positions
+    own         share of the variance of cos(q_t, k_j) that depends on the query t, given the key j;
+                0 if every query sees the same columns
+
+all at the scored positions of held-out sequences.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesattn.attention.kernels.dense import repeat_heads
+from bayesattn.evals.fidelity import EVAL_SEED
+from bayesattn.probes.anatomy import Anatomy, anatomy
+from bayesattn.probes.capture import Captured, capture
+from bayesattn.probes.errors import NotApplicableError, require_samples
+from bayesattn.probes.measured import Measured, chance, mean_over_sequences, plain
+from bayesattn.probes.roles import Roles, roles
+from bayesattn.tunnels import Batch, Tunnel
+
+PERMUTATIONS = 199
+CHUNK = 20
+"""Permutations made at once."""
+FEWEST_SEQUENCES = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Focus:
+    """Attention of one head, or of all heads of a layer together."""
+
+    layer: int
+    head: int | None
+    """None: mean over the heads."""
+    entropy: Measured
+    """Beside even attention, 1, and the untrained network."""
+    mass: dict[str, Measured] = field(default_factory=dict)
+    """By role, beside even attention, other sequences' roles, and the untrained network."""
+    alignment: Measured | None = None
+    """None where nothing is consistent, or nothing eliminated."""
+    own: float = 0.0
+    by_step: dict[str, list[float]] = field(default_factory=dict)
+    """entropy, and mass by role, at each step; NaN where a step has none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; steps that have none become None."""
+        steps = {
+            name: [None if value != value else value for value in values]
+            for name, values in self.by_step.items()
+        }
+        return {**plain(self), "by_step": steps}
+
+
+def measure_focusing(
+    model: nn.Module,
+    tunnel: Tunnel,
+    *,
+    initial: nn.Module | None = None,
+    sequences: int = 256,
+    seed: int = EVAL_SEED,
+    permutations: int = PERMUTATIONS,
+) -> list[Focus]:
+    """Every layer that attends: first all its heads together, then each.
+
+    Args:
+        model: a model of `tunnel` with attention.
+        tunnel: where held-out sequences come from.
+        initial: the same network before training, for comparison.
+        sequences: how many.
+        seed: of the sequences.
+        permutations: how often roles are taken from other sequences.
+    """
+    parts = anatomy(model)
+    parts.require_attention()
+    require_samples("sequences", sequences, FEWEST_SEQUENCES)
+    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    try:
+        masks = roles(tunnel, batch)
+    except NotApplicableError:
+        masks = {}
+    found: list[Focus] = []
+    visible = visible_keys(parts, batch)
+    before = _captured(initial, batch) if initial is not None else None
+    captured = _captured(model, batch)
+    for layer in parts.attending:
+        views = {name: _view(captured, layer, name) for name in ("attention", "cosine")}
+        start = None if before is None else _view(before, layer, "attention")
+        heads: list[int | None] = [None, *range(parts.attention(layer).heads)]
+        for head in heads:
+            pick = slice(None) if head is None else slice(head, head + 1)
+            found.append(
+                focus(
+                    views["attention"][:, :, pick],
+                    views["cosine"][:, :, pick],
+                    masks,
+                    visible,
+                    layer=layer,
+                    head=head,
+                    initial=None if start is None else start[:, :, pick],
+                    permutations=permutations,
+                )
+            )
+    return found
+
+
+def focus(
+    attention: Tensor,
+    cosine: Tensor,
+    masks: Roles,
+    visible: Tensor,
+    *,
+    layer: int = 0,
+    head: int | None = None,
+    initial: Tensor | None = None,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> Focus:
+    """Focus of attention rows and cosines [N, S, H, T] that see `visible` [S, T] keys."""
+    generator = Generator().manual_seed(seed)
+    entropy = normalised_entropy(attention, visible)
+    wide = visible.sum(-1) > 1  # a query that sees one key has no choice
+    measured = mean_over_sequences(entropy[:, wide]).beside(even=1.0)
+    if initial is not None:
+        untrained = normalised_entropy(initial, visible)[:, wide]
+        measured = measured.beside(untrained=float(untrained.mean()))
+    by_step = {"entropy": _by_step(entropy.mean(2), wide.expand(len(entropy), -1))}
+    rows = attention.mean(2)
+    orders = _other_sequences(masks, permutations, generator)
+    mass: dict[str, Measured] = {}
+    for name, mask in masks.items():
+        some = mask.any(-1)
+        if not bool(some.any()):
+            continue
+        own = (rows * mask).sum(-1)
+        others = _reordered(rows, mask, orders, some)
+        even = (mask.sum(-1) / visible.sum(-1))[some].mean()
+        result = mean_over_sequences(own, some)
+        mass[name] = Measured(
+            value=result.value,
+            interval=result.interval,
+            nulls={"even": float(even), "other sequences": float(others.mean())},
+            p=chance(result.value, others),
+        )
+        if initial is not None:
+            start = (initial.mean(2) * mask).sum(-1)[some].mean()
+            mass[name] = mass[name].beside(untrained=float(start))
+        by_step[name] = _by_step(own, some)
+    return Focus(
+        layer=layer,
+        head=head,
+        entropy=measured,
+        mass=mass,
+        alignment=_alignment(cosine.mean(2), masks, orders),
+        own=query_share(cosine, visible),
+        by_step=by_step,
+    )
+
+
+def normalised_entropy(attention: Tensor, visible: Tensor) -> Tensor:
+    """[N, S, H] entropy over the log of the number of visible keys; 1 where there is but one."""
+    nats = -torch.xlogy(attention, attention).sum(-1).double()
+    most = visible.sum(-1).double().log()[:, None]
+    return torch.where(most > 0, nats / most.clamp(min=1e-9), 1.0)
+
+
+def query_share(cosine: Tensor, visible: Tensor) -> float:
+    """1 - variance of the column means / variance of cos(q_t, k_j) over visible pairs."""
+    seen = visible[None, :, None, :].double()
+    cosine = cosine.double()
+    count = seen.sum(1).clamp(min=1)
+    columns = ((cosine * seen).sum(1) / count)[:, None]
+    mean = (cosine * seen).sum((1, 3), keepdim=True) / seen.sum((1, 3), keepdim=True)
+    inside = ((cosine - columns).square() * seen).sum()
+    total = ((cosine - mean).square() * seen).sum()
+    return float(inside / total.clamp(min=1e-30))
+
+
+def visible_keys(parts: Anatomy, batch: Batch) -> Tensor:
+    """[S, T] which keys a scored position sees."""
+    key, query = torch.arange(batch.inputs.shape[1]), batch.scored[:, None]
+    window = parts.attention(parts.attending[0]).module.config.sliding_window
+    return (key <= query) & (key > query - window if window is not None else key >= 0)
+
+
+def _captured(model: nn.Module, batch: Batch) -> dict[str, Captured]:
+    """Attention rows at the scored positions; queries and keys everywhere."""
+    return {
+        "rows": capture(model, batch.inputs, ["layers.*.attention"], batch.scored),
+        "all": capture(model, batch.inputs, ["layers.*.q", "layers.*.k"]),
+        "scored": Captured({}, batch.scored),
+    }
+
+
+def _view(captured: dict[str, Captured], layer: int, what: str) -> Tensor:
+    if what == "attention":
+        return captured["rows"][f"layers.{layer}.attention"]
+    q = captured["all"][f"layers.{layer}.q"].transpose(1, 2)
+    k = repeat_heads(captured["all"][f"layers.{layer}.k"].transpose(1, 2), q.shape[1])
+    positions = captured["scored"].positions
+    assert positions is not None
+    unit_q, unit_k = (nn.functional.normalize(x, dim=-1) for x in (q[:, :, positions], k))
+    return (unit_q @ unit_k.transpose(-1, -2)).transpose(1, 2)
+
+
+def _alignment(cosine: Tensor, masks: Roles, orders: Tensor | None) -> Measured | None:
+    if not {"consistent", "eliminated"} <= masks.keys() or orders is None:
+        return None
+    good, bad = masks["consistent"], masks["eliminated"]
+    both = good.any(-1) & bad.any(-1)
+    if not bool(both.any()):
+        return None
+
+    def contrast(one: Tensor, other: Tensor) -> Tensor:
+        means = ((cosine * mask).sum(-1) / mask.sum(-1).clamp(min=1) for mask in (one, other))
+        return next(means) - next(means)
+
+    result = mean_over_sequences(contrast(good, bad), both)
+    null: list[Tensor] = []
+    for some in orders.split(CHUNK):
+        one, other = _exchanged(good, some), _exchanged(bad, some)
+        ok = both & one.any(-1) & other.any(-1)
+        null.append((contrast(one, other) * ok).sum((1, 2)) / ok.sum((1, 2)))
+    others = torch.cat(null)
+    return Measured(
+        value=result.value,
+        interval=result.interval,
+        nulls={"other sequences": float(others.mean())},
+        p=chance(result.value, others),
+    )
+
+
+def _other_sequences(masks: Roles, count: int, generator: Generator) -> Tensor | None:
+    """[M, N, S] whose roles each sequence gets at each step, among those with the same roles.
+
+    Rows with something consistent exchange with such rows only, so that nothing but the place of
+    the roles changes.
+    """
+    if not masks:
+        return None
+    kind = torch.stack([mask.any(-1) for mask in masks.values()]).long()
+    kind = sum(row * 2**at for at, row in enumerate(kind))
+    assert isinstance(kind, Tensor)
+    rank = torch.rand(count, *kind.shape, generator=generator)
+    # sorted by kind in both, and at random inside a kind: the n-th of one becomes the n-th of other
+    shuffled = (kind + rank).argsort(dim=1)
+    plain_order = kind.argsort(dim=0, stable=True).expand(count, -1, -1)
+    return torch.zeros_like(shuffled).scatter_(1, plain_order, shuffled)
+
+
+def _reordered(rows: Tensor, mask: Tensor, orders: Tensor | None, some: Tensor) -> Tensor:
+    """[M] mean mass under the roles of other sequences."""
+    assert orders is not None
+    masses: list[Tensor] = []
+    for part in orders.split(CHUNK):
+        mass = (rows * _exchanged(mask, part)).sum(-1)
+        masses.append((mass * some).sum((1, 2)) / some.sum())
+    return torch.cat(masses).double()
+
+
+def _exchanged(mask: Tensor, orders: Tensor) -> Tensor:
+    """[M, N, S, T]: at each step every sequence has the mask of another."""
+    return mask[orders, torch.arange(mask.shape[1])]
+
+
+def _by_step(values: Tensor, some: Tensor) -> list[float]:
+    """Mean over the sequences that have a value, at each step; NaN where none has."""
+    count = some.sum(0)
+    total = (values.double() * some).sum(0)
+    return torch.where(count > 0, total / count, torch.nan).tolist()
