@@ -1,0 +1,101 @@
+"""Linear read-outs, judged on sequences they were not fitted on.
+
+    fit        W = argmin Σ ‖y - Wx - b‖² + λ‖W‖², λ a thousandth of the mean variance of x
+    R²         1 - Σ ‖y - ŷ‖² / Σ ‖y - ȳ‖², ȳ the mean where it was fitted
+
+Tokens of one sequence depend on each other, so whole sequences are held out, and intervals are over
+them. Shapes: N sequences, S steps, d inputs, c targets.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from bayesattn.evals.bootstrap import resampling_weights
+from bayesattn.probes.errors import require_samples
+from bayesattn.probes.measured import RESAMPLES, Measured, chance, percentiles
+from bayesattn.probes.nulls import shuffled_sequences
+
+HELD_OUT = 0.25
+RIDGE = 1e-3
+FEWEST_SEQUENCES = 16
+
+
+class Readout(NamedTuple):
+    """ŷ = x · weight + offset."""
+
+    weight: Tensor
+    """[d, c]."""
+    offset: Tensor
+    """[c]."""
+    mean: Tensor
+    """[c] mean of the targets it was fitted on."""
+
+    def squares(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared errors and deviations [N, c] of each sequence, from x [N, S, d], y [N, S, c]."""
+        error = (y - x.double() @ self.weight - self.offset).square().sum(1)
+        return error, (y - self.mean).square().sum(1)
+
+
+def split(sequences: int) -> tuple[slice, slice]:
+    """Sequences to fit on, and those held out."""
+    require_samples("sequences", sequences, FEWEST_SEQUENCES)
+    at = round(sequences * (1 - HELD_OUT))
+    return slice(0, at), slice(at, None)
+
+
+def fit(x: Tensor, y: Tensor) -> Readout:
+    """Ridge regression of y [N, S, c] on x [N, S, d]."""
+    rows, targets = x.flatten(0, 1).double(), y.flatten(0, 1).double()
+    centre, mean = rows.mean(0), targets.mean(0)
+    rows, targets = rows - centre, targets - mean
+    gram = rows.T @ rows
+    ridge = RIDGE * gram.diagonal().mean().clamp(min=1e-30)
+    gram.diagonal().add_(ridge)
+    weight = torch.linalg.solve(gram, rows.T @ targets)
+    return Readout(weight, mean - centre @ weight, mean)
+
+
+def r_squared(readout: Readout, x: Tensor, y: Tensor) -> Measured:
+    """R² over all targets together, with its interval over sequences."""
+    error, spread = (squares.sum(1) for squares in readout.squares(x, y))
+    draws = resampling_weights(len(error), RESAMPLES)
+    interval = percentiles(1 - (draws @ error) / (draws @ spread).clamp(min=1e-30))
+    return Measured(value=float(1 - error.sum() / spread.sum()), interval=interval)
+
+
+def decode(x: Tensor, y: Tensor, *, permutations: int = 99, seed: int = 0) -> Measured:
+    """Held-out R² of y [N, S, c] from x [N, S, d], beside targets of other sequences.
+
+    The null fits targets that were exchanged between sequences at every step: it keeps what the
+    step alone tells, which any code of the position can read.
+    """
+    train, test = split(len(x))
+    y = y.double()
+    found = r_squared(fit(x[train], y[train]), x[test], y[test])
+    generator = Generator().manual_seed(seed)
+    orders = shuffled_sequences(
+        torch.arange(len(y))[:, None].expand(y.shape[:2]), permutations, generator
+    )
+    steps = torch.arange(y.shape[1])
+    others = torch.stack([y[order, steps] for order in orders], dim=-2)  # [N, S, M, c]
+    flat = others.flatten(2)
+    error, spread = fit(x[train], flat[train]).squares(x[test], flat[test])
+    shape = (-1, permutations, y.shape[2])
+    ratio = error.view(shape).sum((0, 2)) / spread.view(shape).sum((0, 2)).clamp(min=1e-30)
+    null = 1 - ratio
+    return Measured(
+        value=found.value,
+        interval=found.interval,
+        nulls={"other sequences": float(null.mean())},
+        p=chance(found.value, null),
+    )
+
+
+def step_alone(y: Tensor) -> float:
+    """Held-out R² of the mean at each step, of y [N, S, c]: what the position tells."""
+    train, test = split(len(y))
+    y = y.double()
+    error = (y[test] - y[train].mean(0)).square().sum()
+    return float(1 - error / (y[test] - y[train].mean((0, 1))).square().sum().clamp(min=1e-30))

@@ -1,0 +1,254 @@
+"""Do states lie on a curve that the entropy of the posterior orders?
+
+Principal components of states at the scored positions, centred but not z-scored:
+
+    share           of the variance on the first component
+    participation   (Σλ)² / Σλ², how many components share it
+    order           |correlation| of the first component with the entropy of the exact posterior
+    given position  the same after the mean of every step is taken off both
+    decodability    held-out R² of the entropy from all components
+
+The step alone is a confound: where keys never return the entropy is a function of the step, so any
+code of the position is "ordered by entropy". There `given position` does not exist.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesattn.evals.bits import entropy
+from bayesattn.evals.bootstrap import resampling_weights
+from bayesattn.evals.fidelity import EVAL_SEED
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.capture import capture, resolve
+from bayesattn.probes.linear import decode, split, step_alone
+from bayesattn.probes.measured import Measured, chance, percentiles, plain
+from bayesattn.probes.nulls import shuffled_sequences, white_noise
+from bayesattn.tunnels import Tunnel
+
+PERMUTATIONS = 199
+RESAMPLES = 200
+KINDS = {"values": "v", "attention outputs": "head_outputs", "residual": "residual_after"}
+NO_SPREAD = 1e-9
+"""Entropies that differ by less than this, in squared bits, are the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifold:
+    """States of one kind after one layer."""
+
+    layer: int
+    states: str
+    """values, attention outputs or residual."""
+    width: int
+    share: Measured
+    """Beside white noise and the untrained network."""
+    participation: Measured
+    order: Measured
+    """Beside entropies of other sequences and the untrained network."""
+    rank_order: float
+    """The same of ranks (Spearman)."""
+    given_position: Measured | None
+    """None where the entropy is a function of the step."""
+    decodability: Measured
+    """Beside what the step alone tells, other sequences' entropies, and the untrained network."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return plain(self)
+
+
+class Components(NamedTuple):
+    """Principal components of states [N, S, d]."""
+
+    variances: Tensor
+    """[d], falling."""
+    scores: Tensor
+    """[N, S, d]."""
+
+
+def measure_values(
+    model: nn.Module,
+    tunnel: Tunnel,
+    *,
+    initial: nn.Module | None = None,
+    sequences: int = 512,
+    seed: int = EVAL_SEED,
+    permutations: int = PERMUTATIONS,
+) -> list[Manifold]:
+    """Every kind of state after every layer; models without attention have residuals only.
+
+    Args:
+        model: a model of `tunnel`.
+        tunnel: where held-out sequences come from.
+        initial: the same network before training, for comparison.
+        sequences: how many.
+        seed: of the sequences.
+        permutations: how often entropies are taken from other sequences.
+    """
+    split(sequences)
+    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    bits = entropy(batch.posterior)
+    found: list[Manifold] = []
+    before = {} if initial is None else dict(states_of(initial, batch.inputs, batch.scored))
+    for (layer, kind), states in states_of(model, batch.inputs, batch.scored):
+        measured = manifold(states, bits, layer=layer, states=kind, permutations=permutations)
+        if before:
+            measured = _beside(measured, before[layer, kind], bits)
+        found.append(measured)
+    return found
+
+
+def states_of(
+    model: nn.Module, inputs: Tensor, positions: Tensor
+) -> Iterator[tuple[tuple[int, str], Tensor]]:
+    """Layer and kind, and the states [N, P, d] with all heads side by side."""
+    parts = anatomy(model)
+    for layer in range(len(parts.layers)):
+        kinds = {
+            kind: f"layers.{layer}.{name}"
+            for kind, name in KINDS.items()
+            if name == "residual_after" or layer in parts.attending
+        }
+        captured = capture(model, inputs, resolve(parts, [*kinds.values()]), positions)
+        for kind, name in kinds.items():
+            yield (layer, kind), captured[name].flatten(2)
+
+
+def manifold(
+    x: Tensor,
+    bits: Tensor,
+    *,
+    layer: int = 0,
+    states: str = "states",
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> Manifold:
+    """The shape of states x [N, S, d] whose posteriors have the entropies `bits` [N, S]."""
+    generator = Generator().manual_seed(seed)
+    found, bits = components(x), bits.double()
+    count, width = x.shape[0] * x.shape[1], x.shape[2]
+    noise = white_noise(count, width)
+    shares, participations = _resampled(x)
+    first = found.scores[..., 0]
+    others = shuffled_sequences(bits, permutations, generator)
+    return Manifold(
+        layer=layer,
+        states=states,
+        width=width,
+        share=Measured(
+            value=float(found.variances[0] / found.variances.sum()),
+            interval=percentiles(shares),
+            nulls={"white noise": noise.first_share},
+        ),
+        participation=Measured(
+            value=float(participation(found.variances)),
+            interval=percentiles(participations),
+            nulls={"white noise": noise.participation},
+        ),
+        order=_correlated(first, bits, others),
+        rank_order=float(correlation(ranks(first), ranks(bits)).abs()),
+        given_position=_given_position(first, bits, others),
+        decodability=decode(x, bits[..., None], permutations=min(permutations, 99)).beside(
+            step_alone=step_alone(bits[..., None])
+        ),
+    )
+
+
+def components(x: Tensor) -> Components:
+    """Principal components of all tokens together."""
+    rows = x.flatten(0, 1).double()
+    rows = rows - rows.mean(0)
+    variances, directions = torch.linalg.eigh(rows.T @ rows / len(rows))
+    scores = (rows @ directions.flip(1)).unflatten(0, x.shape[:2])
+    return Components(variances.flip(0).clamp(min=0), scores)
+
+
+def participation(variances: Tensor) -> Tensor:
+    """(Σλ)² / Σλ² over the last dimension."""
+    return variances.sum(-1).square() / variances.square().sum(-1).clamp(min=1e-300)
+
+
+def correlation(x: Tensor, y: Tensor) -> Tensor:
+    """Pearson's r over the last two dimensions [..., N, S]; 0 where one does not vary."""
+    x, y = (z - z.mean((-1, -2), keepdim=True) for z in (x, y))
+    top = (x * y).sum((-1, -2))
+    return top / (x.square().sum((-1, -2)) * y.square().sum((-1, -2))).sqrt().clamp(min=1e-300)
+
+
+def ranks(values: Tensor) -> Tensor:
+    """Ranks of all entries of [N, S]; ties share theirs."""
+    unique, place, count = values.flatten().unique(return_inverse=True, return_counts=True)
+    del unique
+    last = count.cumsum(0).double()
+    return (last - (count - 1) / 2)[place].view_as(values)
+
+
+def _correlated(first: Tensor, bits: Tensor, others: Tensor) -> Measured:
+    """|r| with its interval over sequences; the sign of a component means nothing."""
+    value = float(correlation(first, bits).abs())
+    null = correlation(first, others).abs()
+    draws = resampling_weights(len(first), RESAMPLES)
+    interval = percentiles(_weighted(first, bits, draws).abs())
+    return Measured(
+        value=value,
+        interval=interval,
+        nulls={"other sequences": float(null.mean())},
+        p=chance(value, null),
+    )
+
+
+def _given_position(first: Tensor, bits: Tensor, others: Tensor) -> Measured | None:
+    within = bits - bits.mean(0)
+    if float(within.square().mean()) < NO_SPREAD:
+        return None
+    return _correlated(first - first.mean(0), within, others - bits.mean(0))
+
+
+def _weighted(x: Tensor, y: Tensor, draws: Tensor) -> Tensor:
+    """[R] Pearson's r where sequence n stands draws[r, n] times."""
+    sums = [draws @ z.sum(1) for z in (x, y, x * y, x * x, y * y)]
+    count = draws.sum(1) * x.shape[1]
+    mx, my, mxy, mxx, myy = (total / count for total in sums)
+    spread = ((mxx - mx * mx) * (myy - my * my)).clamp(min=1e-300).sqrt()
+    return (mxy - mx * my) / spread
+
+
+def _resampled(x: Tensor) -> tuple[Tensor, Tensor]:
+    """[R] first share and participation over resampled sequences."""
+    rows = x.double() - x.double().mean((0, 1))
+    squares = torch.einsum("nsi,nsj->nij", rows, rows).flatten(1)
+    draws = resampling_weights(len(x), RESAMPLES)
+    count = draws.sum(1, keepdim=True) * x.shape[1]
+    mean = (draws @ rows.sum(1)) / count
+    covariance = ((draws @ squares) / count).unflatten(1, (x.shape[2], x.shape[2]))
+    covariance = covariance - mean[:, :, None] * mean[:, None, :]
+    variances = torch.linalg.eigvalsh(covariance).clamp(min=0)
+    return variances[:, -1] / variances.sum(1).clamp(min=1e-300), participation(variances)
+
+
+def _beside(measured: Manifold, initial: Tensor, bits: Tensor) -> Manifold:
+    """With the network before training as one more null."""
+    start = components(initial)
+    first, bits = start.scores[..., 0], bits.double()
+    given = measured.given_position
+    within = correlation(first - first.mean(0), bits - bits.mean(0)).abs()
+    return Manifold(
+        **{
+            **vars(measured),
+            "share": measured.share.beside(
+                untrained=float(start.variances[0] / start.variances.sum())
+            ),
+            "participation": measured.participation.beside(
+                untrained=float(participation(start.variances))
+            ),
+            "order": measured.order.beside(untrained=float(correlation(first, bits).abs())),
+            "given_position": None if given is None else given.beside(untrained=float(within)),
+            "decodability": measured.decodability.beside(
+                untrained=decode(initial, bits[..., None], permutations=1).value
+            ),
+        }
+    )
