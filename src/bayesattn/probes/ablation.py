@@ -1,0 +1,274 @@
+"""What a part is needed for: take it away and measure the loss, on the same sequences every time.
+
+    parts   a head (before the output projection), all heads, the feed-forward part, a whole layer,
+            a subspace of the residual stream
+    kinds   zero; mean: its mean over sequences at each position; resample: another sequence's
+
+    Δ = error with the part taken away - error of the whole model, per sequence
+
+A layer has one kind, bypass: what enters it leaves it. Replacements come from the whole model, so
+taking several parts away at once replaces each by what it would have been.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bayesattn.evals.bits import entropy_errors, kl_divergence, log_probabilities
+from bayesattn.evals.prediction import evaluating
+from bayesattn.probes.anatomy import Anatomy, anatomy
+from bayesattn.probes.capture import capture, first_tensor, hanging
+from bayesattn.probes.errors import require_samples
+from bayesattn.probes.measured import Measured, mean_over_sequences, plain
+from bayesattn.tunnels import Batch
+
+Kind = Literal["zero", "mean", "resample"]
+KINDS: tuple[Kind, ...] = ("zero", "mean", "resample")
+FEWEST_SEQUENCES = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """One part that is taken away."""
+
+    part: Literal["head", "heads", "mlp", "layer", "subspace"]
+    layer: int
+    head: int | None = None
+    """Of part "head"."""
+    kind: Kind = "zero"
+    basis: Tensor | None = None
+    """Of part "subspace": [d, r] columns that span it, in the residual stream after the layer; or,
+    with `inside`, in the outputs of all heads side by side."""
+    inside: bool = False
+
+    @property
+    def name(self) -> str:
+        """Such as L0H2."""
+        at = f"L{self.layer}"
+        return at + {"head": f"H{self.head}", "layer": " bypass"}.get(self.part, f" {self.part}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What taking parts away costs, in bits."""
+
+    name: str
+    part: str
+    layer: int
+    head: int | None
+    kind: str
+    kl: Measured
+    """Mean ΔKL(Bayes ‖ model)."""
+    mae: Measured
+    """Mean Δ|H(model) - H(Bayes)|."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return plain(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablations:
+    """The whole model, and every loss."""
+
+    kl: Measured
+    mae: Measured
+    losses: list[Loss]
+
+    def find(self, part: str, layer: int, head: int | None = None, kind: str = "zero") -> Loss:
+        """One of the losses."""
+        wanted = (part, layer, head, kind)
+        return next(x for x in self.losses if (x.part, x.layer, x.head, x.kind) == wanted)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return plain(self)
+
+
+def all_cuts(parts: Anatomy, kinds: Sequence[Kind] = KINDS) -> list[Cut]:
+    """Every head, every sublayer and every layer of a model."""
+    cuts: list[Cut] = []
+    for at, layer in enumerate(parts.layers):
+        for kind in kinds:
+            if layer.attention is not None:
+                cuts += [
+                    Cut(part="head", layer=at, head=head, kind=kind)
+                    for head in range(layer.attention.heads)
+                ]
+                cuts.append(Cut(part="heads", layer=at, kind=kind))
+            if layer.mlp is not None:
+                cuts.append(Cut(part="mlp", layer=at, kind=kind))
+        cuts.append(Cut(part="layer", layer=at))
+    return cuts
+
+
+def measure_ablations(
+    model: nn.Module, batch: Batch, cuts: Sequence[Cut] | None = None, *, random_cuts: int = 5
+) -> Ablations:
+    """The loss from each cut alone, all on the same sequences.
+
+    Args:
+        model: the model of a tunnel.
+        batch: held-out sequences of it.
+        cuts: what to take away; everything there is if None.
+        random_cuts: how many random head-sized subspaces of the head outputs stand beside the
+            heads of a layer as a null: what taking away that much of anything costs.
+    """
+    require_samples("sequences", len(batch.inputs), FEWEST_SEQUENCES)
+    parts = anatomy(model)
+    cuts = all_cuts(parts) if cuts is None else cuts
+    whole = errors(model, batch)
+    losses: list[Loss] = []
+    nulls: dict[tuple[int, str], dict[str, float]] = {}
+    for cut in cuts:
+        kl, mae = (
+            cut_away - whole_one
+            for cut_away, whole_one in zip(errors(model, batch, [cut]), whole, strict=True)
+        )
+        beside: dict[str, float] = {}
+        if cut.part == "head" and random_cuts:
+            at = (cut.layer, cut.kind)
+            if at not in nulls:
+                nulls[at] = _random_cost(model, batch, cut, whole, random_cuts)
+            beside = nulls[at]
+        losses.append(
+            Loss(
+                name=cut.name,
+                part=cut.part,
+                layer=cut.layer,
+                head=cut.head,
+                kind=cut.kind if cut.part != "layer" else "bypass",
+                kl=_beside(mean_over_sequences(kl), beside, "kl"),
+                mae=_beside(mean_over_sequences(mae), beside, "mae"),
+            )
+        )
+    kl, mae = (mean_over_sequences(error) for error in whole)
+    return Ablations(kl=kl, mae=mae, losses=losses)
+
+
+def errors(model: nn.Module, batch: Batch, cuts: Sequence[Cut] = ()) -> tuple[Tensor, Tensor]:
+    """KL(Bayes ‖ model) and |H(model) - H(Bayes)|, both [N, S] in bits, with `cuts` made."""
+    with ablated(model, batch.inputs, cuts) as logits:
+        log_probs = log_probabilities(logits(batch.inputs, batch.scored))
+    error = entropy_errors(log_probs, batch.posterior).abs()
+    return kl_divergence(batch.posterior, log_probs), error
+
+
+@contextmanager
+def ablated(
+    model: nn.Module, inputs: Tensor, cuts: Sequence[Cut]
+) -> Generator[Callable[[Tensor, Tensor | None], Tensor]]:
+    """While inside, the model does without these parts; gives its logits(inputs, positions).
+
+    Args:
+        model: it is as before afterwards.
+        inputs: the sequences that it will be called with: replacements are theirs.
+        cuts: what to take away, all at once.
+    """
+    parts = anatomy(model)
+    with ExitStack() as hooks:
+        for cut in cuts:
+            _check(parts, cut)
+        replacements = [_replacement(model, parts, inputs, cut) for cut in cuts]
+        for cut, other in zip(cuts, replacements, strict=True):
+            hooks.enter_context(hanging(_hang(parts, cut, other)))
+        hooks.enter_context(evaluating(model))
+        yield parts.logits
+
+
+def _check(parts: Anatomy, cut: Cut) -> None:
+    parts.check_layer(cut.layer)
+    if cut.kind not in KINDS:
+        raise ValueError(f"unknown ablation {cut.kind!r}; choose one of {', '.join(KINDS)}")
+    match cut.part:
+        case "head":
+            if cut.head is None:
+                raise ValueError("say which head to take away: head=0")
+            parts.check_head(cut.layer, cut.head)
+        case "heads":
+            parts.attention(cut.layer)
+        case "mlp":
+            parts.mlp(cut.layer)
+        case "subspace" if cut.basis is None:
+            raise ValueError("a subspace needs a basis [d, r]")
+        case _:
+            pass
+
+
+def _source(cut: Cut) -> str:
+    inside = cut.part in ("head", "heads") or cut.inside
+    name = "head_outputs" if inside else "mlp" if cut.part == "mlp" else "residual_after"
+    return f"layers.{cut.layer}.{name}"
+
+
+def _replacement(model: nn.Module, parts: Anatomy, inputs: Tensor, cut: Cut) -> Tensor | None:
+    """[N or 1, T, d] what stands in for the part; None for zeros and for a bypass."""
+    if cut.part == "layer" or cut.kind == "zero":
+        return None
+    name = _source(cut)
+    whole = capture(model, inputs, [name])[name]
+    whole = whole.flatten(2) if whole.dim() == 4 else whole
+    # sequences are drawn independently, so the next one is as good as a random one
+    return whole.mean(0, keepdim=True) if cut.kind == "mean" else whole.roll(1, 0)
+
+
+def _hang(parts: Anatomy, cut: Cut, other: Tensor | None) -> Any:
+    """The hook that makes a cut."""
+    layer = parts.layers[cut.layer]
+
+    def bypass(_: nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
+        return (arguments[0], *output[1:]) if isinstance(output, tuple) else arguments[0]
+
+    def replace_input(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (_replaced(parts, cut, arguments[0], other), *arguments[1:])
+
+    def replace_output(_: nn.Module, __: Any, output: Any) -> Any:
+        states = _replaced(parts, cut, first_tensor(output), other)
+        return (states, *output[1:]) if isinstance(output, tuple) else states
+
+    if cut.part == "layer":
+        return layer.block.register_forward_hook(bypass)
+    if cut.part == "mlp":
+        return parts.mlp(cut.layer).register_forward_hook(replace_output)
+    if cut.part in ("head", "heads") or cut.inside:
+        return parts.attention(cut.layer).output.register_forward_pre_hook(replace_input)
+    return layer.block.register_forward_hook(replace_output)
+
+
+def _replaced(parts: Anatomy, cut: Cut, x: Tensor, other: Tensor | None) -> Tensor:
+    """`x` with the part of it that is cut exchanged for that of `other`, or for zeros."""
+    gone = x if other is None else x - other.to(x.device)
+    if cut.part == "subspace":
+        assert cut.basis is not None
+        basis = torch.linalg.qr(cut.basis.to(x)).Q
+        return x - (gone @ basis) @ basis.T
+    if cut.part == "head":
+        assert cut.head is not None
+        width = parts.attention(cut.layer).width
+        mask = torch.zeros(x.shape[-1], device=x.device, dtype=x.dtype)
+        mask[cut.head * width : (cut.head + 1) * width] = 1
+        return x - gone * mask
+    return x - gone
+
+
+def _random_cost(
+    model: nn.Module, batch: Batch, cut: Cut, whole: tuple[Tensor, Tensor], count: int
+) -> dict[str, float]:
+    """Mean losses from random subspaces of the head outputs, as wide as one head."""
+    part = anatomy(model).attention(cut.layer)
+    total: dict[str, float] = {"kl": 0.0, "mae": 0.0}
+    for draw in range(count):
+        generator = torch.Generator().manual_seed(draw)
+        basis = torch.randn(part.heads * part.width, part.width, generator=generator)
+        random = Cut(part="subspace", layer=cut.layer, kind=cut.kind, basis=basis, inside=True)
+        for name, after, before in zip(total, errors(model, batch, [random]), whole, strict=True):
+            total[name] += float((after - before).mean()) / count
+    return total
+
+
+def _beside(measured: Measured, nulls: dict[str, float], metric: str) -> Measured:
+    return measured.beside(random_subspace=nulls[metric]) if nulls else measured
