@@ -1,0 +1,174 @@
+"""Do hidden states cluster by belief, and is the belief a linear image of them?
+
+    silhouette   mean of (b - a) / max(a, b): a the mean distance to states of the same most
+                 probable outcome, b that to the nearest other outcome's, in the first ten
+                 principal components; 1 if clusters are far apart, 0 if there are none
+    simplex      held-out R² of the exact posterior, a point of the simplex, from the states
+    entropy      held-out R² of its entropy
+
+after every layer, at the scored positions. A model that predicts well through a linear head must
+separate outcomes linearly in its last layer, so there clusters are implied, not discovered.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesattn.evals.bits import entropy
+from bayesattn.evals.fidelity import EVAL_SEED
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.capture import capture
+from bayesattn.probes.errors import NotApplicableError
+from bayesattn.probes.linear import decode, split, step_alone
+from bayesattn.probes.measured import Measured, chance, mean_over_sequences, plain
+from bayesattn.probes.nulls import shuffled_sequences
+from bayesattn.probes.values import components
+from bayesattn.tunnels import Tunnel
+
+TIED = 1e-9
+DIRECTIONS = 10
+MOST_TOKENS = 1500
+"""Silhouettes compare all pairs of tokens."""
+PERMUTATIONS = 99
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clusters:
+    """States after one layer; layer -1 is the embedding."""
+
+    layer: int
+    outcomes: int
+    """Different most probable outcomes that came up."""
+    silhouette: Measured
+    """Beside outcomes of other sequences and the untrained network."""
+    simplex: Measured
+    """Beside other sequences' posteriors and the untrained network."""
+    entropy: Measured
+    """Beside the step alone, other sequences' entropies, and the untrained network."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return plain(self)
+
+
+def measure_clusters(
+    model: nn.Module,
+    tunnel: Tunnel,
+    *,
+    initial: nn.Module | None = None,
+    sequences: int = 256,
+    seed: int = EVAL_SEED,
+    permutations: int = PERMUTATIONS,
+) -> list[Clusters]:
+    """Before the first layer and after every layer, whatever the layers are.
+
+    Args:
+        model: a model of `tunnel`.
+        tunnel: one whose posterior has a single most probable outcome; bijections have ties.
+        initial: the same network before training, for comparison.
+        sequences: how many.
+        seed: of the sequences.
+        permutations: how often outcomes are taken from other sequences.
+    """
+    split(sequences)
+    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    labels = modes(batch.posterior)
+    if bool((labels < 0).any(1).all()):
+        raise NotApplicableError(
+            f"the posterior of the {tunnel.name} tunnel has ties, so there are no outcomes to "
+            "cluster by"
+        )
+    names = ["embedding"]
+    names += [f"layers.{at}.residual_after" for at in range(len(anatomy(model).layers))]
+    captured = capture(model, batch.inputs, names, batch.scored)
+    before = None if initial is None else capture(initial, batch.inputs, names, batch.scored)
+    found: list[Clusters] = []
+    for layer, name in enumerate(names, start=-1):
+        result = clusters(captured[name], batch.posterior, layer=layer, permutations=permutations)
+        if before is not None:
+            result = _beside(result, before[name], batch.posterior)
+        found.append(result)
+    return found
+
+
+def clusters(
+    x: Tensor, posterior: Tensor, *, layer: int = 0, permutations: int = PERMUTATIONS, seed: int = 0
+) -> Clusters:
+    """Clusters of states x [N, S, d] by posterior [N, S, C]."""
+    labels = modes(posterior)
+    bits = entropy(posterior)[..., None]
+    return Clusters(
+        layer=layer,
+        outcomes=int(labels[labels >= 0].unique().numel()),
+        silhouette=_silhouette(x, labels, permutations, seed),
+        simplex=decode(x, posterior, permutations=permutations).beside(
+            step_alone=step_alone(posterior)
+        ),
+        entropy=decode(x, bits, permutations=permutations).beside(step_alone=step_alone(bits)),
+    )
+
+
+def modes(posterior: Tensor) -> Tensor:
+    """[N, S] the most probable outcome, -1 where two are equally probable."""
+    top = posterior.topk(2, dim=-1)
+    return torch.where(top.values[..., 0] - top.values[..., 1] > TIED, top.indices[..., 0], -1)
+
+
+def silhouettes(distance: Tensor, labels: Tensor) -> Tensor:
+    """[n] silhouette of each of n points with distances [n, n]; 0 for one alone with its label.
+
+    Points with label -1 count for nothing and get 0.
+    """
+    known = labels >= 0
+    if not bool(known.all()):
+        each = torch.zeros(len(labels), dtype=distance.dtype)
+        each[known] = silhouettes(distance[known][:, known], labels[known])
+        return each
+    _, own = labels.unique(return_inverse=True)
+    members = nn.functional.one_hot(own).to(distance.dtype)
+    count = members.sum(0)
+    total = distance @ members
+    inside = total.gather(1, own[:, None])[:, 0] / (count[own] - 1).clamp(min=1)
+    outside = (total / count).scatter(1, own[:, None], float("inf")).amin(1)
+    value = (outside - inside) / torch.maximum(outside, inside).clamp(min=1e-300)
+    return torch.where(count[own] > 1, value, 0.0)
+
+
+def _silhouette(x: Tensor, labels: Tensor, permutations: int, seed: int) -> Measured:
+    """As many whole sequences as all pairs of their tokens allow."""
+    keep = max(1, MOST_TOKENS // x.shape[1])
+    labels = labels[:keep]
+    if labels[labels >= 0].unique().numel() < 2:
+        raise NotApplicableError("all posteriors have the same most probable outcome")
+    rows = components(x).scores[:keep, :, :DIRECTIONS].flatten(0, 1)
+    distance = torch.cdist(rows, rows)
+    each = silhouettes(distance, labels.flatten()).view_as(labels)
+    known = labels >= 0
+    generator = Generator().manual_seed(seed)
+    null = torch.stack(
+        [
+            silhouettes(distance, other.flatten()).sum() / known.sum()
+            for other in shuffled_sequences(labels, permutations, generator)
+        ]
+    )
+    measured = mean_over_sequences(each, known)
+    return Measured(
+        value=measured.value,
+        interval=measured.interval,
+        nulls={"other sequences": float(null.mean())},
+        p=chance(measured.value, null),
+    )
+
+
+def _beside(result: Clusters, initial: Tensor, posterior: Tensor) -> Clusters:
+    """With the network before training as one more null."""
+    start = clusters(initial, posterior, permutations=1)
+    return Clusters(
+        layer=result.layer,
+        outcomes=result.outcomes,
+        silhouette=result.silhouette.beside(untrained=start.silhouette.value),
+        simplex=result.simplex.beside(untrained=start.simplex.value),
+        entropy=result.entropy.beside(untrained=start.entropy.value),
+    )
