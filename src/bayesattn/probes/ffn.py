@@ -1,0 +1,136 @@
+"""Which sublayer brings the answer nearer: linear probes before and after each.
+
+    gain        R² of a probe refitted after the sublayer - R² of one fitted before it
+    carried     R² of the probe fitted before, used after: whether the sublayer wrote along the
+                direction that already carried the answer
+
+for the entropy of the exact posterior and for the posterior itself, on held-out sequences. Only
+refitted probes compare two places fairly: a sublayer may turn the code without losing any of it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesattn.evals.bits import entropy
+from bayesattn.evals.bootstrap import resampling_weights
+from bayesattn.evals.fidelity import EVAL_SEED
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.capture import capture
+from bayesattn.probes.errors import NotApplicableError
+from bayesattn.probes.linear import fit, r_squared, split
+from bayesattn.probes.measured import RESAMPLES, Measured, percentiles, plain
+from bayesattn.tunnels import Tunnel
+
+TARGETS = ("entropy", "posterior")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sublayer:
+    """One sublayer and one target."""
+
+    layer: int
+    sublayer: str
+    """attention or feed-forward."""
+    target: str
+    """entropy or posterior."""
+    before: float
+    """Held-out R² before the sublayer."""
+    after: float
+    """The same of a probe refitted after it."""
+    gain: Measured
+    """after - before, beside the untrained network."""
+    carried: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return plain(self)
+
+
+def measure_sublayers(
+    model: nn.Module,
+    tunnel: Tunnel,
+    *,
+    initial: nn.Module | None = None,
+    sequences: int = 512,
+    seed: int = EVAL_SEED,
+) -> list[Sublayer]:
+    """Every sublayer of every layer, for both targets.
+
+    Args:
+        model: a transformer, model of `tunnel`.
+        tunnel: where held-out sequences come from.
+        initial: the same network before training, for comparison.
+        sequences: how many.
+        seed: of the sequences.
+    """
+    if not anatomy(model).attending:
+        raise NotApplicableError(f"this {anatomy(model).kind} has no sublayers to tell apart")
+    split(sequences)
+    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    targets = {"entropy": entropy(batch.posterior)[..., None], "posterior": batch.posterior}
+    found = _probe(model, batch.inputs, batch.scored, targets)
+    if initial is None:
+        return found
+    start = _probe(initial, batch.inputs, batch.scored, targets)
+    return [
+        Sublayer(**{**vars(one), "gain": one.gain.beside(untrained=other.gain.value)})
+        for one, other in zip(found, start, strict=True)
+    ]
+
+
+def compare(before: Tensor, after: Tensor, y: Tensor) -> tuple[float, float, Measured, float]:
+    """R² before, after, their difference, and R² of the first probe after; all held out.
+
+    States [N, S, d] before and after, targets y [N, S, c].
+    """
+    train, test = split(len(y))
+    y = y.double()
+    probes = fit(before[train], y[train]), fit(after[train], y[train])
+    errors = [
+        probe.squares(x[test], y[test])[0].sum(1)
+        for probe, x in zip(probes, (before, after), strict=True)
+    ]
+    spread = probes[0].squares(before[test], y[test])[1].sum(1)
+    draws = resampling_weights(len(spread), RESAMPLES)
+    resampled = (draws @ (errors[0] - errors[1])) / (draws @ spread).clamp(min=1e-30)
+    values = [float(1 - error.sum() / spread.sum()) for error in errors]
+    gain = Measured(value=values[1] - values[0], interval=percentiles(resampled))
+    carried = r_squared(probes[0], after[test], y[test]).value
+    return values[0], values[1], gain, carried
+
+
+def _probe(
+    model: nn.Module, inputs: Tensor, positions: Tensor, targets: dict[str, Tensor]
+) -> list[Sublayer]:
+    found: list[Sublayer] = []
+    for layer in range(len(anatomy(model).layers)):
+        names = [f"layers.{layer}.residual_{place}" for place in ("before", "mid", "after")]
+        captured = capture(model, inputs, names, positions)
+        attends = layer in anatomy(model).attending
+        places = {"attention": names[:2], "feed-forward": names[1:]}
+        for sublayer, (first, second) in places.items():
+            if sublayer == "attention" and not attends:
+                continue
+            for target, y in targets.items():
+                before, after, gain, carried = compare(captured[first], captured[second], y)
+                found.append(
+                    Sublayer(
+                        layer=layer,
+                        sublayer=sublayer,
+                        target=target,
+                        before=before,
+                        after=after,
+                        gain=gain,
+                        carried=carried,
+                    )
+                )
+    return found
+
+
+def total_gain(found: list[Sublayer], sublayer: str, target: str = "entropy") -> float:
+    """Gains of one kind of sublayer, over all layers."""
+    wanted = (one.gain.value for one in found if (one.sublayer, one.target) == (sublayer, target))
+    return float(torch.tensor([*wanted], dtype=torch.float64).sum())
