@@ -55,6 +55,8 @@ class BayesConfig(PreTrainedConfig):
         attention_layers: only the first so many layers attend, the later ones are feed-forward;
             all of them if None.
         kernel: how attention is computed, a name from `bayesattn.attention.KERNELS`.
+        tolerance: share of the posterior that attention may provably leave out, for long prompts on
+            a CPU; None computes all of it. Refused in training.
     """
 
     model_type: ClassVar[str] = "bayesattn"
@@ -82,6 +84,7 @@ class BayesConfig(PreTrainedConfig):
     exempt: int = 0
     attention_layers: int | None = None
     kernel: str = "auto"
+    tolerance: float | None = None
     tie_word_embeddings: bool = False
     use_cache: bool = True
     pad_token_id: int | None = None
@@ -136,6 +139,10 @@ class BayesConfig(PreTrainedConfig):
             raise ValueError(f"rms_norm_eps must be a positive number, not {self.rms_norm_eps}")
         if self.exempt < 0:
             raise ValueError(f"exempt must be 0 or more keys, not {self.exempt}")
+        if self.tolerance is not None and not 0 < self.tolerance < 1:
+            raise ValueError(
+                f"tolerance is a share of the posterior, between 0 and 1, not {self.tolerance}"
+            )
         if self.attention_layers is not None and self.attention_layers > self.num_hidden_layers:
             raise ValueError(
                 f"attention_layers {self.attention_layers} is more than num_hidden_layers "

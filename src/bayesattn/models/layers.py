@@ -63,12 +63,16 @@ def attend_and_record(
     k: Tensor,
     v: Tensor,
     prior: Prior | Tensor | None,
+    *,
+    tolerance: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """`attend`, and beside its output the posterior [B, H, T, S] if asked for."""
+    """`attend`, and beside its output the posterior [B, H, T, S] if asked for, which is exact."""
     if output_attentions:
         parts = attend(q, k, v, prior, decompose=True, **options)
         return parts.output, parts.posterior
+    if tolerance is not None:
+        return attend(q, k, v, prior, tolerance=tolerance, **options).output, None
     return attend(q, k, v, prior, **options), None
 
 
@@ -115,16 +119,31 @@ class BayesAttention(nn.Module):
         rotation: Rotation | None,
         cache: Cache | None,
         output_attentions: bool,
+        start: int = 0,
     ) -> tuple[Tensor, Tensor | None]:
-        """Output [B, T, hidden], and the posterior [B, H, T, S] if asked for."""
+        """Output [B, T - start, hidden] of the tokens from `start` on, which all are keys.
+
+        Beside it the posterior [B, H, T - start, S] if asked for.
+        """
+        if self.config.tolerance is not None and self.training:
+            raise ValueError(
+                "tolerance leaves out keys and is for inference only; set config.tolerance to None "
+                "to train, or call model.eval()"
+            )
         q, k, v = (
-            project(x).unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
+            project(tokens).unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
+            for project, tokens in (
+                (self.q_proj, x[:, start:]),
+                (self.k_proj, x),
+                (self.v_proj, x),
+            )
         )
         if rotation is not None:
-            q, k = rotation(q), rotation(k)
+            q, k = Rotation(*(angles[:, :, start:] for angles in rotation))(q), rotation(k)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_idx)
+        if start == x.shape[1]:
+            return x[:, start:], None
         attended, posterior = attend_and_record(
             output_attentions,
             q,
@@ -134,10 +153,11 @@ class BayesAttention(nn.Module):
             ssmax=self.ssmax,
             documents=layout.documents,
             padding=layout.padding,
-            offset=layout.offset,
+            offset=layout.offset + start,
             window=self.config.sliding_window,
             exempt=layout.exempt,
             kernel=self._kernel(),
+            tolerance=self.config.tolerance,
         )
         return self.o_proj(attended.transpose(1, 2).flatten(2)), posterior
 
@@ -168,8 +188,9 @@ class BayesDecoderLayer(GradientCheckpointingLayer):
         rotation: Rotation | None = None,
         past_key_values: Cache | None = None,
         output_attentions: bool = False,
+        start: int = 0,
     ) -> Tensor:
-        """[B, T, hidden] to the same.
+        """[B, T, hidden] to the same, or to the tokens from `start` on only.
 
         `x` and `shared_table` carry gradients: re-entrant checkpointing wants them positional.
         """
@@ -181,6 +202,9 @@ class BayesDecoderLayer(GradientCheckpointingLayer):
                 rotation,
                 past_key_values,
                 output_attentions,
+                start,
             )
-            x = x + attended
+            x = x[:, start:] + attended
+        else:
+            x = x[:, start:]
         return x + self.mlp(self.post_attention_layernorm(x))

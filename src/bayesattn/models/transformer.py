@@ -22,6 +22,7 @@ from bayesattn.models.layers import (
 )
 from bayesattn.models.layout import lay_out
 from bayesattn.priors import Prior, Uniform
+from bayesattn.priors.base import readable
 
 # Keywords that Hugging Face code passes to any model and that cannot change the result here.
 _HARMLESS = {"output_attentions", "output_hidden_states", "num_items_in_batch", "token_type_ids"}
@@ -111,6 +112,7 @@ class BayesModel(BayesPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         document_ids: Tensor | None = None,
+        start: int = 0,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
         """Hidden states of the tokens.
@@ -124,6 +126,8 @@ class BayesModel(BayesPreTrainedModel):
             inputs_embeds: [B, T, hidden] instead of `input_ids`.
             use_cache: return a cache; by default as the config says, never in training.
             document_ids: [B, T] packed documents; they see only themselves and are not cached.
+            start: only the tokens from here on need hidden states. The others become keys of the
+                last layer, but ask it nothing.
             kwargs: output_attentions, output_hidden_states.
         """
         if (input_ids is None) == (inputs_embeds is None):
@@ -158,7 +162,7 @@ class BayesModel(BayesPreTrainedModel):
         output_attentions = kwargs.get("output_attentions")
         if output_attentions is None:
             output_attentions = self.config.output_attentions
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
             x = layer(
                 x,
                 table,
@@ -166,6 +170,7 @@ class BayesModel(BayesPreTrainedModel):
                 rotation=rotation,
                 past_key_values=past_key_values,
                 output_attentions=bool(output_attentions),
+                start=start if index + 1 == len(self.layers) else 0,
             )
         return BaseModelOutputWithPast(self.norm(x), past_key_values=past_key_values)
 
@@ -215,6 +220,7 @@ class BayesForCausalLM(BayesPreTrainedModel, GenerationMixin):
             logits_to_keep: only the last so many logits, or those at given indices; 0 means all.
             kwargs: output_attentions, output_hidden_states, num_items_in_batch.
         """
+        start = self._first_kept(logits_to_keep, input_ids, inputs_embeds, kwargs)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -223,10 +229,15 @@ class BayesForCausalLM(BayesPreTrainedModel, GenerationMixin):
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             document_ids=document_ids,
+            start=start,
             **kwargs,
         )
-        keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(outputs.last_hidden_state[:, keep])
+        hidden = outputs.last_hidden_state
+        if isinstance(logits_to_keep, int):
+            hidden = hidden[:, -logits_to_keep:]
+        else:
+            hidden = hidden[:, logits_to_keep - start]
+        logits = self.lm_head(hidden)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
@@ -237,6 +248,28 @@ class BayesForCausalLM(BayesPreTrainedModel, GenerationMixin):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+    def _first_kept(
+        self,
+        logits_to_keep: int | Tensor,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        kwargs: dict[str, Any],
+    ) -> int:
+        """Index of the first token whose logits are kept; 0 where hidden states are recorded."""
+        recorded = ("output_attentions", "output_hidden_states")
+        if any(kwargs.get(name) or getattr(self.config, name) for name in recorded):
+            return 0
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        if tokens is None:
+            return 0
+        if isinstance(logits_to_keep, int):
+            return max(0, tokens.shape[1] - logits_to_keep) if logits_to_keep else 0
+        if not readable(logits_to_keep):
+            return 0
+        if not logits_to_keep.numel():
+            return tokens.shape[1]
+        return max(0, int(logits_to_keep.min()))  # negative indices count from the end
 
 
 def _refuse_unknown(kwargs: dict[str, Any], packed: bool) -> None:
