@@ -34,6 +34,48 @@ def test_error_is_below_the_bound(tolerance, scope, rule):
     assert found.bound.max() <= tolerance * width + 1e-10
 
 
+CHUNKS = {
+    "causal": {},
+    "padding": {"padding": torch.tensor([0, 640])},
+    "all padding before the chunk": {"padding": torch.tensor([250, 600])},
+    "documents": {"documents": torch.arange(900).expand(2, -1) // 350},
+    "window": {"window": 500},
+    "exempt, window, padding": {"exempt": 40, "window": 600, "padding": torch.tensor([9, 0])},
+    "static cache": {"offset": 400},
+}
+
+
+@pytest.mark.parametrize("rule", CHUNKS)
+@pytest.mark.parametrize("scope", [None, "content", "content+prior"])
+@pytest.mark.parametrize("queries", [300, 1])
+def test_a_chunk_after_a_cache_is_below_the_bound(queries, scope, rule, monkeypatch):
+    counted = count_keys(monkeypatch)
+    scene = Scene(groups=2, queries=queries, keys=900, visibility=CHUNKS[rule])
+    q, k, v, _ = scene.tensors()
+    prior, temper = ggd(4, 0.9), ssmax(4, scope)
+    with torch.no_grad():
+        exact = attend(q, k, v, prior, ssmax=temper, kernel="dense", **scene.visibility)
+        found = attend(q, k, v, prior, ssmax=temper, tolerance=1e-6, **scene.visibility)
+    error = (found.output - exact).abs().amax((2, 3))
+    assert (error <= found.bound).all()
+    assert found.bound.max() <= 1e-6 * float(v.amax() - v.amin()) + 1e-10
+    if rule == "causal" and queries > 1:
+        assert sum(counted) < 4 * queries * 900 * 0.8, "nothing was skipped"
+
+
+def test_chunks_give_what_the_whole_gives():
+    q, k, v, _ = Scene(queries=700, keys=700).tensors()
+    prior, temper = ggd(4, 0.9), ssmax(4, "content+prior")
+    with torch.no_grad():
+        exact = attend(q, k, v, prior, ssmax=temper, kernel="dense")
+        for start, stop in ((0, 64), (64, 390), (390, 391), (391, 700)):
+            keys, rows = slice(0, stop), slice(start, stop)
+            chunk = (q[:, :, rows], k[:, :, keys], v[:, :, keys])
+            found = attend(*chunk, prior, ssmax=temper, tolerance=1e-6)
+            error = (found.output - exact[:, :, rows]).abs().amax((2, 3))
+            assert (error <= found.bound).all() and error.max() < 1e-5
+
+
 def test_adversarial_keys_are_not_skipped():
     """A far key that holds the posterior in spite of the prior has to be found."""
     q, k, v, _ = Scene(batch=1, heads=8, groups=8, queries=600, keys=600).tensors()

@@ -18,6 +18,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from bayesattn.attention.kernels.strided.band import Band
 from bayesattn.attention.kernels.strided.forward import Parts, merge_
@@ -82,8 +83,7 @@ def _one_head(
     parts = Parts(k, v, band, scale, (1, 1))
 
     top = table.max()
-    chunks = (table - top).split(_CHUNK)
-    steepest = torch.stack([chunk.max() for chunk in chunks])
+    steepest = pad(table - top, (0, -len(table) % _CHUNK), value=-math.inf).view(-1, _CHUNK).amax(1)
     reach = (q.norm(dim=-1) * abs(scale) * k.norm(dim=-1).cummax(-1).values[:, :, offset:]).to(
         table
     )
@@ -113,7 +113,9 @@ def _one_head(
         if lo > lowest:
             missed = (margin[:, :, here] + tail[cut] - evidence.flip(2)).exp()
             mass = torch.maximum(mass, missed.amax(-1))
-    width = (v.amax(2) - v.amin(2)).amax(-1).to(table)
+    least, most = v.aminmax(dim=2)
+    width = (most - least).amax(-1).to(table)
+    size = torch.maximum(most, -least).amax(-1).to(table)
     # what float rounding of ordinary attention may add; an allowance, not part of the proof
-    rounding = torch.finfo(q.dtype).eps * (16 + 2 * reach.amax(-1)) * v.abs().amax((2, 3)).to(table)
+    rounding = torch.finfo(q.dtype).eps * (16 + 2 * reach.amax(-1)) * size
     return out, mass.clamp(max=1) * width + rounding
