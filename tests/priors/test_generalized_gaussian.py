@@ -343,3 +343,22 @@ def test_stretching_distances_is_scaling_alpha(r, k, alpha, beta):
     stretched = ggd(alpha, beta).log_prior(torch.tensor([k * r], dtype=torch.double))
     scaled = ggd(alpha + beta * math.log(k), beta).log_prior(torch.tensor([r], dtype=torch.double))
     torch.testing.assert_close(stretched, scaled, rtol=1e-5, atol=0)
+
+
+def test_positive_holds_beta_at_0_and_lets_it_return():
+    prior = GeneralizedGaussian(3, positive=True)
+    free = GeneralizedGaussian(3)
+    theta = torch.tensor([-0.5, 0.0, 0.7])
+    with torch.no_grad():
+        prior.theta_beta.copy_(theta)
+        free.theta_beta.copy_(theta.clamp(min=0))
+    distance = torch.arange(9)
+    assert torch.equal(prior.log_prior(distance), free.log_prior(distance))
+    assert torch.equal(prior.reach(1e-3), free.reach(1e-3))
+    assert prior.beta.tolist() == free.beta.tolist()
+    assert prior.classes() == ["local"] * 3
+    for each in (prior, free):
+        each.log_prior(distance).sum().backward()
+    assert torch.equal(prior.theta_beta.grad, free.theta_beta.grad)
+    assert bool(prior.theta_beta.grad[0] != 0)
+    assert "positive=True" in repr(prior)

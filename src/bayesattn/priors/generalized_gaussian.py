@@ -51,6 +51,8 @@ class GeneralizedGaussian(Prior):
         num_heads: query heads.
         init: one of the above; theta_mu always starts at 0.
         learn_mu: train theta_mu, which the published setting does not.
+        positive: hold beta at 0 from below, so that no head can prefer what is far away. The
+            gradient of theta_beta passes through, so a head can leave 0 again.
         generator: source of the `sampled` init; torch's global one if None.
     """
 
@@ -61,12 +63,14 @@ class GeneralizedGaussian(Prior):
         num_heads: int,
         init: Init = "uniform",
         learn_mu: bool = False,
+        positive: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(num_heads)
         if init not in get_args(Init):
             raise ValueError(f"unknown init {init!r}; choose one of {', '.join(get_args(Init))}")
         self.init: Init = init
+        self.positive = positive
         self.theta_alpha = nn.Parameter(torch.empty(num_heads))
         self.theta_beta = nn.Parameter(torch.empty(num_heads))
         self.theta_mu = nn.Parameter(torch.empty(num_heads), requires_grad=learn_mu)
@@ -105,8 +109,8 @@ class GeneralizedGaussian(Prior):
 
     @property
     def beta(self) -> Tensor:
-        """[H] shape, theta_beta."""
-        return self.theta_beta.to(self._dtype)
+        """[H] shape, theta_beta; at least 0 if it is to be positive."""
+        return self._shape(self.theta_beta.to(self._dtype))
 
     @property
     def mu(self) -> Tensor:
@@ -116,13 +120,14 @@ class GeneralizedGaussian(Prior):
     def classes(self) -> list[HeadClass]:
         """Class of each head: local (beta >= 0), retrieval (-0.6 <= beta < 0) or aggressive."""
         names: tuple[HeadClass, ...] = ("local", "retrieval", "aggressive")
-        beta = self.theta_beta.detach()
+        beta = self._shape(self.theta_beta.detach())
         # Compared as tensors, so that a float32 -0.6 counts as -0.6.
         rank = (beta < RETRIEVAL_BELOW).int() + (beta < AGGRESSIVE_BELOW).int()
         return [names[int(r)] for r in rank]
 
     def _log_prior(self, distance: Tensor) -> Tensor:
-        alpha, beta = self.theta_alpha.to(distance.dtype), self.theta_beta.to(distance.dtype)
+        alpha = self.theta_alpha.to(distance.dtype)
+        beta = self._shape(self.theta_beta.to(distance.dtype))
         frozen = not self.theta_mu.requires_grad
         if frozen and readable(self.theta_mu) and not bool(self.theta_mu.any()):
             # One row for all heads: logarithms are most of the work. mu is a constant here.
@@ -138,7 +143,7 @@ class GeneralizedGaussian(Prior):
         return -log_power.clamp(max=MAX_LOG).exp()
 
     def _reach(self, drop: float) -> Tensor:
-        alpha, beta = wide(self.theta_alpha), wide(self.theta_beta)
+        alpha, beta = wide(self.theta_alpha), self._shape(wide(self.theta_beta))
         mu = _location(wide(self.theta_mu))
         # Heads with beta > 0 peak at the integer distance nearest to -mu. From there
         # size^beta may grow by drop / exp(alpha).
@@ -149,9 +154,16 @@ class GeneralizedGaussian(Prior):
         # A head at the floor everywhere is as flat as one with beta <= 0.
         return last.masked_fill((beta <= 0) | (alpha + log_power >= MAX_LOG), math.inf)
 
+    def _shape(self, theta_beta: Tensor) -> Tensor:
+        if not self.positive:
+            return theta_beta
+        return theta_beta + (theta_beta.clamp(min=0) - theta_beta).detach()
+
     def extra_repr(self) -> str:
         """Shown by print(model)."""
-        return f"{super().extra_repr()}, init={self.init!r}, learn_mu={self.theta_mu.requires_grad}"
+        shown = f"{super().extra_repr()}, init={self.init!r}"
+        shown += f", learn_mu={self.theta_mu.requires_grad}"
+        return shown + (", positive=True" if self.positive else "")
 
 
 def _location(theta_mu: Tensor) -> Tensor:
