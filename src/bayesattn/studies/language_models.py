@@ -1,0 +1,148 @@
+"""Language models of studies: one recipe, many ways to know positions, trained once and kept.
+
+What is changed after training, such as a window or a scaling of RoPE, needs no training of its own.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bayesattn.models import BayesConfig
+from bayesattn.studies.study import Recipe
+from bayesattn.studies.trained import runs_folder
+from bayesattn.training import TrainConfig
+from bayesattn.training.language import (
+    LanguageModel,
+    load_language_model,
+    run_config,
+    train_language,
+)
+from bayesattn.training.language_config import LanguageConfig
+
+MIXED = {"init": "mixed"}
+ROPE: dict[str, Any] = {"prior": "uniform", "encoding": "rope"}
+THETA = BayesConfig.default_theta
+PUBLISHED = "GGD + SSMax"
+"""The published setting: all heads start uniform, SSMax scales content and prior."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to know positions."""
+
+    trained: dict[str, Any]
+    """Fields of the `LanguageConfig`."""
+    later: dict[str, Any] = field(default_factory=dict)
+    """Settings of the model that are changed after training; see `after`."""
+
+
+def _both(
+    name: str, trained: dict[str, Any], later: dict[str, Any] | None = None
+) -> dict[str, Variant]:
+    """With and without SSMax, which scales the content only unless there is a learned prior."""
+    scope = "content+prior" if trained["prior"] == "ggd" else "content"
+    scaled = {**trained, "ssmax": True, "ssmax_scope": scope}
+    plain = {**trained, "ssmax": False}
+    return {name: Variant(plain, later or {}), f"{name} + SSMax": Variant(scaled, later or {})}
+
+
+GGD: dict[str, Any] = {"prior": "ggd"}
+VARIANTS: dict[str, Variant] = {
+    **_both("NoPE", {"prior": "uniform"}),
+    **_both("ALiBi", {"prior": "laplace"}),
+    **_both("RoPE", ROPE),
+    **_both("RoPE, YaRN", ROPE, {"rope_type": "yarn"}),
+    **_both("RoPE, NTK", ROPE, {"rope_type": "ntk"}),
+    **_both("local RoPE", ROPE, {"sliding_window": 1.0}),
+    **_both("sinusoidal", {"prior": "uniform", "encoding": "sinusoidal"}),
+    **_both("GGD", GGD),
+    **_both("GGD mixed", {**GGD, "prior_options": MIXED}),
+    "GGD alibi + SSMax": Variant({**GGD, "prior_options": {"init": "alibi"}}),
+    "GGD sampled + SSMax": Variant({**GGD, "prior_options": {"init": "sampled"}}),
+    "GGD + SSMax on content": Variant({**GGD, "ssmax_scope": "content"}),
+    "GGD mixed + SSMax on content": Variant(
+        {**GGD, "prior_options": MIXED, "ssmax_scope": "content"}
+    ),
+    "GGD positive + SSMax": Variant({**GGD, "prior_options": {"positive": True}}),
+    "GGD shared + SSMax": Variant({**GGD, "shared_prior": True}),
+}
+"""The first eight pairs are encodings; the rest are ablations of the published setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageRecipe(Recipe):
+    """Model, training and measurement."""
+
+    size: str = "tiny"
+    steps: int
+    batch_size: int = 32
+    lr: float = 2e-3
+    length: int = 128
+    """Tokens of a training sequence."""
+    needle_share: float = 0.5
+    """Share of training sequences that begin with a passkey prompt; the authors' had none."""
+    variants: tuple[str, ...]
+    """Names from `VARIANTS`."""
+
+    def language(self, variant: str) -> LanguageConfig:
+        """What is trained."""
+        return LanguageConfig(
+            size=self.size,
+            length=self.length,
+            needle_share=self.needle_share,
+            **VARIANTS[variant].trained,
+        )
+
+    def training(self, seed: int) -> TrainConfig:
+        """How, the same for all."""
+        return TrainConfig(
+            steps=self.steps,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            seed=seed,
+            threads=1,
+        )
+
+    def run(self, variant: str, seed: int) -> Path:
+        """The run of the trained model: found if there is one, else trained now."""
+        language, training = self.language(variant), self.training(seed)
+        decisive = json.dumps(run_config(language, training), sort_keys=True)
+        name = f"language-{hashlib.sha256(decisive.encode()).hexdigest()[:12]}"
+        return train_language(language, training, runs_folder() / name, progress=False).folder
+
+    def model(self, variant: str, seed: int, tokens: int) -> LanguageModel:
+        """The trained model, ready to read up to `tokens` tokens."""
+        width = self.language(variant).model_config().head_dim
+        assert width is not None
+        changes = after(VARIANTS[variant].later, self.length, tokens, width)
+        return load_language_model(self.run(variant, seed), **changes)
+
+
+def after(later: dict[str, Any], trained: int, tokens: int, width: int) -> dict[str, Any]:
+    """Settings of a model trained at `trained` tokens that is to read `tokens`.
+
+    A sliding window is given in training lengths. YaRN and NTK are scaled for the very length that
+    is read, which favours them. NTK is the fixed one: the dynamic one turns cached keys by other
+    angles than new ones.
+
+    Args:
+        later: see `Variant`.
+        trained: tokens of a training sequence.
+        tokens: of the text to read.
+        width: of an attention head.
+    """
+    factor = max(1.0, tokens / trained)
+    if "sliding_window" in later:
+        return {"sliding_window": round(later["sliding_window"] * trained)}
+    match later.get("rope_type"):
+        case "yarn":
+            original = {"original_max_position_embeddings": trained}
+            scaled = {"rope_type": "yarn", "rope_theta": THETA, "factor": factor, **original}
+        case "ntk":
+            theta = THETA * factor ** (width / (width - 2))
+            scaled = {"rope_type": "default", "rope_theta": theta}
+        case _:
+            return {}
+    return {"rope_parameters": scaled}

@@ -1,0 +1,172 @@
+"""The studies of language models: tiny trainings for the plumbing, made-up numbers for verdicts."""
+
+import dataclasses
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+
+from bayesattn.models import BayesConfig, BayesForCausalLM
+from bayesattn.stats import Outcome
+from bayesattn.studies import bam_far_heads as heads
+from bayesattn.studies import bam_perplexity as perplexity
+from bayesattn.studies import bam_retrieval as retrieval
+from bayesattn.studies.language_models import PUBLISHED, VARIANTS, after
+from bayesattn.studies.runner import run_study
+from bayesattn.studies.study import Tier
+from bayesattn.training.language import load_language_model
+
+SMALL = {
+    "seeds": 1,
+    "size": "nano",
+    "steps": 1,
+    "batch_size": 2,
+    "lengths": ("1x", "2x"),
+    "depths": 2,
+    "samples": 1,
+}
+STUDIES = {
+    retrieval.BamRetrieval: {"variants": ("RoPE", "RoPE, YaRN", PUBLISHED)},
+    perplexity.BamPerplexity: {"variants": ("RoPE", PUBLISHED), "stretch": 2, "sequences": 2},
+    heads.BamFarHeads: {"draws": 2},
+}
+
+
+def small(kind):
+    study = kind()
+    recipe = dataclasses.replace(study.recipes[Tier.QUICK], **(SMALL | STUDIES[kind]))
+    study.recipes = MappingProxyType({Tier.QUICK: recipe})
+    return study
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize("kind", STUDIES)
+def test_a_study_trains_measures_judges_and_draws(kind, runs, tmp_path):
+    record = run_study(small(kind), Tier.QUICK, tmp_path / "report")
+    assert record.failure is None
+    assert record.verdict.outcome is Outcome.INCONCLUSIVE  # one seed
+    assert record.figures
+
+
+def test_the_three_studies_share_their_models(runs, monkeypatch):
+    small(retrieval.BamRetrieval).measure(Tier.QUICK, 0)
+    known = set(runs.glob("language-*"))
+    assert len(known) == 2  # YaRN is RoPE until it reads
+    for kind in (perplexity.BamPerplexity, heads.BamFarHeads):
+        small(kind).measure(Tier.QUICK, 0)
+    assert set(runs.glob("language-*")) == known
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("tier", Tier)
+def test_every_variant_is_a_model_that_can_be_built_and_changed_later(variant, tier):
+    recipe = retrieval.BamRetrieval.recipes[tier]
+    language = recipe.language(variant)
+    config = language.model_config(**after(VARIANTS[variant].later, recipe.length, 10_000, 16))
+    assert isinstance(config, BayesConfig)
+    assert config.ssmax == ("SSMax" in variant)
+    local = variant.startswith("local")
+    assert (config.sliding_window == recipe.length) if local else config.sliding_window is None
+
+
+def test_scalings_of_rope_do_nothing_at_the_training_length():
+    plain = VARIANTS["RoPE"].trained
+    recipe = retrieval.BamRetrieval.recipes[Tier.QUICK]
+    torch.manual_seed(0)
+    tokens = torch.randint(60, (1, 32))
+    logits = {}
+    for name in ("RoPE", "RoPE, YaRN", "RoPE, NTK"):
+        assert VARIANTS[name].trained == plain | {"ssmax": False}
+        language = dataclasses.replace(recipe.language(name), size="nano", length=32)
+        for factor in (1, 8):
+            changes = after(VARIANTS[name].later, 32, 32 * factor, 12)
+            torch.manual_seed(0)
+            model = BayesForCausalLM(language.model_config(vocab_size=64, **changes)).eval()
+            with torch.no_grad():
+                logits[name, factor] = model(tokens).logits
+    for name in ("RoPE, YaRN", "RoPE, NTK"):
+        torch.testing.assert_close(logits[name, 1], logits["RoPE", 1])
+        assert not torch.allclose(logits[name, 8], logits["RoPE", 8], atol=1e-4)
+
+
+def test_heads_made_local_are_those_and_no_others(runs):
+    recipe = small(heads.BamFarHeads).recipes[Tier.QUICK]
+    model = load_language_model(recipe.run(PUBLISHED, 0))
+    before = heads.betas(model)
+    heads.make_local(model, [(0, 1), (1, 3)])
+    after_ = heads.betas(model)
+    changed = {head for head in before if before[head] != after_[head]}
+    assert changed == {(0, 1), (1, 3)}
+    row = heads.priors(model)[1].log_prior(torch.arange(4))[3]
+    torch.testing.assert_close(row, -0.5 * torch.arange(4.0), atol=1e-4, rtol=0)
+
+
+def verdict(kind, **numbers):
+    return kind().judge(
+        Tier.QUICK, {seed: {k: v[seed] for k, v in numbers.items()} for seed in (0, 1, 2)}
+    )
+
+
+def farthest(published, rope, nope=(0.1, 0.1, 0.1)):
+    found = {f"{v}: farthest": [0.0] * 3 for v in retrieval.BamRetrieval.recipes["quick"].variants}
+    found |= {"RoPE: farthest": rope, "NoPE + SSMax: farthest": nope}
+    return found | {f"{PUBLISHED}: farthest": published}
+
+
+@pytest.mark.parametrize(
+    ("published", "rope", "outcome"),
+    [
+        ([1.0, 0.95, 1.0], [0.0, 0.0, 0.0], Outcome.SUPPORTED),
+        ([0.3, 0.35, 0.3], [0.0, 0.0, 0.0], Outcome.REFUTED),  # does not reach
+        ([1.0, 0.95, 1.0], [1.0, 0.95, 1.0], Outcome.REFUTED),  # others do, too
+        ([1.0, 0.2, 1.0], [0.0, 0.0, 0.0], Outcome.INCONCLUSIVE),
+    ],
+)
+def test_retrieval_must_reach_and_lead(published, rope, outcome):
+    found = verdict(retrieval.BamRetrieval, **farthest(published, rope))
+    assert found.outcome is outcome
+    assert found.measured == pytest.approx(sum(published) / 3)
+
+
+@pytest.mark.parametrize(
+    ("published", "outcome"),
+    [
+        ([20.0, 20.2, 20.1], Outcome.SUPPORTED),
+        ([30.0, 30.2, 30.1], Outcome.REFUTED),
+        ([20.0, 23.0, 21.0], Outcome.INCONCLUSIVE),
+    ],
+)
+def test_perplexity_is_compared_with_rope(published, outcome):
+    numbers = {"frequency": [200.0] * 3}
+    for variant in perplexity.BamPerplexity.recipes["quick"].variants:
+        numbers[f"{variant}: inside"] = published if variant == PUBLISHED else [20.0] * 3
+        numbers[f"{variant}: farthest"] = [20.0] * 3
+    found = verdict(perplexity.BamPerplexity, **numbers)
+    assert found.outcome is outcome
+    assert found.null == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("effect", "negative", "outcome"),
+    [
+        ([0.6, 0.5, 0.6], [0.3, 0.4, 0.3], Outcome.SUPPORTED),
+        ([0.0, 0.1, 0.0], [0.3, 0.4, 0.3], Outcome.REFUTED),
+        ([0.6, 0.5, 0.6], [0.0, 0.0, 0.01], Outcome.INCONCLUSIVE),
+    ],
+)
+def test_far_heads_must_exist_and_cost_more_than_others(effect, negative, outcome):
+    states = ("as trained", "far heads made local", "others made local")
+    numbers = {state: [[1.0, 0.5]] * 3 for state in states}
+    found = verdict(heads.BamFarHeads, effect=effect, negative=negative, **numbers)
+    assert found.outcome is outcome
+
+
+def test_frequency_is_the_perplexity_without_context():
+    assert perplexity._by_frequency(np.array([0, 1, 2, 3])) == pytest.approx(4.0)
+    assert perplexity._by_frequency(np.array([5, 5, 5])) == pytest.approx(1.0)
