@@ -1,0 +1,121 @@
+"""How much memory a long prompt takes, and how large its chunks may be."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (configs of transformers have no types)
+
+import re
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+GIBIBYTE = 1 << 30
+MEMORY = 2 * GIBIBYTE
+"""Ceiling of what reading may take beyond the model itself."""
+LARGEST_CHUNK = 4096
+"""Attention gains nothing from more queries at once."""
+_FEWEST = 16  # tokens; with smaller chunks a prompt would take days
+_FIXED = 96 << 20  # scratch of kernels, and memory that allocators keep
+# Hidden states alive at once in a layer: residual, normalised, q, k, v, attended, projected, spare.
+_STATES = 8
+
+
+def chunk_size(
+    model: PreTrainedModel, batch: int, tokens: int, *, every: bool, memory: int = MEMORY
+) -> int:
+    """Most tokens to read at once so that caches and states stay within `memory` bytes.
+
+    Args:
+        model: any causal LM.
+        batch: sequences read together.
+        tokens: length of each, the answer included.
+        every: logits are wanted after every token, not after a few.
+        memory: bytes.
+    """
+    config: Any = model.config.get_text_config(decoder=True)
+    size = model.dtype.itemsize
+    heads, hidden = config.num_attention_heads, config.hidden_size
+    inner = _number(config, "intermediate_size", 4 * hidden)
+    states = size * (_STATES * hidden + 3 * inner)
+    logits = 2 * 4 * config.vocab_size if every else 0
+    spare = memory - _FIXED - batch * tokens * cache_bytes(model)
+    # a table of the prior in each head, and copies of it
+    spare -= 16 * heads * tokens
+    chunk = int(spare // (batch * (states + logits + tokens * _bytes_per_pair(model, heads))))
+    if chunk < min(_FEWEST, tokens):
+        least = (memory - spare + _FEWEST * batch * states) / GIBIBYTE
+        raise ValueError(
+            f"{tokens:,} tokens need about {least:.1f} GiB for keys and values, more than the "
+            f"{memory / GIBIBYTE:.1f} GiB allowed; allow more memory or take shorter prompts"
+        )
+    chunk = min(chunk, tokens)
+    if whole_only(model):
+        if chunk < tokens:
+            raise ValueError(
+                f"this model's rotary encoding depends on the length, so its {tokens:,} tokens "
+                f"must be read at once, and {memory / GIBIBYTE:.1f} GiB are not enough for that"
+            )
+        return tokens
+    chunk = min(chunk, LARGEST_CHUNK)
+    return chunk // 256 * 256 or chunk
+
+
+def cache_bytes(model: PreTrainedModel) -> int:
+    """Keys and values of one token."""
+    config: Any = model.config.get_text_config(decoder=True)
+    heads = config.num_attention_heads
+    width = _number(config, "head_dim", config.hidden_size // heads)
+    kv_heads = _number(config, "num_key_value_heads", heads)
+    layers = _number(config, "attention_layers", config.num_hidden_layers)
+    return 2 * layers * kv_heads * width * model.dtype.itemsize
+
+
+def whole_only(model: PreTrainedModel) -> bool:
+    """Whether keys would be turned otherwise if the prompt came in pieces (dynamic NTK, LongRoPE).
+
+    Cached keys keep the angles of the call that wrote them.
+    """
+    config: Any = model.config.get_text_config(decoder=True)
+    rope = getattr(config, "rope_parameters", None) or {}
+    return rope.get("rope_type") in ("dynamic", "longrope")
+
+
+def longest_context(model: PreTrainedModel) -> int | None:
+    """Tokens for which the model has learned positions; None if there is no such limit."""
+    config: Any = model.config.get_text_config(decoder=True)
+    limit: int | None = getattr(config, "max_position_embeddings", None)
+    if limit is None:
+        return None
+    if config.model_type == "bayesattn":
+        return limit if config.encoding == "learned" else None
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) and re.search(r"wpe|position", name):
+            return limit
+    return None
+
+
+def check_length(model: PreTrainedModel, tokens: int) -> None:
+    """Raise ValueError if the model has no position for the last of so many tokens."""
+    limit = longest_context(model)
+    if limit is not None and tokens > limit:
+        raise ValueError(
+            f"this model has learned positions for {limit:,} tokens and cannot read {tokens:,}; "
+            "ask for shorter lengths"
+        )
+
+
+def _bytes_per_pair(model: PreTrainedModel, heads: int) -> int:
+    """Memory for each pair of query and key."""
+    config: Any = model.config.get_text_config(decoder=True)
+    eager = config._attn_implementation == "eager" or getattr(config, "kernel", None) == "dense"
+    if eager:
+        return 12 * heads  # scores, posterior and one in between, in float32
+    if config.model_type == "bayesattn" and model.device.type == "cpu":
+        return 0  # the strided kernel writes no matrix
+    return 8  # a mask, and the same as numbers
+
+
+def _number(config: Any, name: str, default: int) -> int:
+    value = getattr(config, name, None)
+    return default if value is None else value

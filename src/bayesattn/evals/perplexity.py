@@ -1,0 +1,142 @@
+"""Perplexity by position: how well a model predicts a token after 10, 100, 10,000 others.
+
+Sequences are read from end to end without document masks. The loss of every token is averaged over
+a window of positions in each sequence, then over sequences, with an interval over sequences, and
+exponentiated last. Beside it stands the loss of the same tokens with a short context, as much as in
+training at most: a long context that helps must be below it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
+
+from bayesattn.evals.memory import MEMORY
+from bayesattn.evals.prefill import TOGETHER, Reader, check_tolerance
+from bayesattn.stats import mean_interval
+from bayesattn.training.language import LanguageModel
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """What `perplexity` found."""
+
+    model: str
+    trained: int
+    """Tokens of a training sequence."""
+    window: int
+    """Positions that are averaged."""
+    tolerance: float | None
+    losses: Tensor
+    """[sequences, positions] nats of each token after all before it; position 0 is the first."""
+    short: Tensor
+    """The same with a context of half to all of the training length only."""
+
+    def by_window(self) -> list[dict[str, Any]]:
+        """One row per window of positions."""
+        count = self.losses.shape[1]
+        return [
+            self._row(start, min(start + self.window, count))
+            for start in range(0, count, self.window)
+        ]
+
+    def by_length(self) -> list[dict[str, Any]]:
+        """One row per length: all tokens of a text of 1, 2, 4, … times the training length."""
+        count, stop = self.losses.shape[1], self.trained
+        rows: list[dict[str, Any]] = []
+        while stop < count:
+            rows.append(self._row(0, stop))
+            stop *= 2
+        return [*rows, self._row(0, count)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but single sequences, as plain values."""
+        return {
+            "model": self.model,
+            "trained": self.trained,
+            "window": self.window,
+            "tolerance": self.tolerance,
+            "sequences": len(self.losses),
+            "windows": self.by_window(),
+            "lengths": self.by_length(),
+            "positions": self.losses.mean(dim=0).tolist(),
+        }
+
+    def _row(self, start: int, stop: int) -> dict[str, Any]:
+        """Averages over positions start .. stop-1; intervals are None with one sequence."""
+        loss = self.losses[:, start:stop].double().mean(dim=1)
+        short = self.short[:, start:stop].double().mean(dim=1)
+        row: dict[str, Any] = {"from": start + 1, "to": stop}
+        for name, values in (("loss", loss), ("gain", short - loss)):
+            ends = mean_interval(values.numpy()) or (None, None)
+            row |= {name: float(values.mean()), f"{name}_low": ends[0], f"{name}_high": ends[1]}
+        for end in ("", "_low", "_high"):
+            nats = row[f"loss{end}"]
+            row[f"perplexity{end}"] = None if nats is None else float(np.exp(nats))
+        row["perplexity_short"] = float(short.mean().exp())
+        return row
+
+
+def perplexity(
+    language_model: LanguageModel,
+    tokens: Tensor,
+    *,
+    window: int | None = None,
+    tolerance: float | None = None,
+    memory: int = MEMORY,
+) -> Perplexity:
+    """Losses at every position of `tokens` [sequences, positions + 1], after the first token.
+
+    Args:
+        language_model: what to measure.
+        tokens: see `bayesattn.evals.long_text`.
+        window: positions to average; the training length by default.
+        tolerance: share of the posterior that attention may leave out, to be faster.
+        memory: bytes that reading may take beyond the model.
+    """
+    model, trained = language_model.model, language_model.length
+    window = trained if window is None else window
+    if window < 1:
+        raise ValueError(f"window must be 1 or more positions, not {window}")
+    check_tolerance(model, tolerance)
+    losses = _losses(model, tokens, memory, tolerance)
+    short = _short_losses(model, tokens, trained, memory)
+    return Perplexity(language_model.name, trained, window, tolerance, losses, short)
+
+
+def _losses(
+    model: PreTrainedModel, tokens: Tensor, memory: int, tolerance: float | None = None
+) -> Tensor:
+    """[N, n] of tokens [N, n + 1]."""
+    found: list[Tensor] = []
+    for rows in tokens.split(max(1, TOGETHER // tokens.shape[1])):
+        inputs, targets = rows[:, :-1], rows[:, 1:]
+        batch, count = inputs.shape
+        settings: dict[str, Any] = {"memory": memory, "tolerance": tolerance, "every": True}
+        reader = Reader(model, batch=batch, tokens=count, **settings)
+        pieces: list[Tensor] = []
+        for asked, logits in reader.read(inputs):
+            wanted = targets[:, asked].to(logits.device)
+            loss = cross_entropy(logits.float().transpose(1, 2), wanted, reduction="none")
+            pieces.append(loss.cpu())
+        found.append(torch.cat(pieces, dim=1))
+    return torch.cat(found)
+
+
+def _short_losses(model: PreTrainedModel, tokens: Tensor, length: int, memory: int) -> Tensor:
+    """The same with at most `length` tokens of context, and half as many at least."""
+    count = tokens.shape[1] - 1
+    length = min(length, count)
+    step = max(1, length // 2)
+    starts = [*range(0, count - length, step), count - length]
+    cuts = torch.cat([tokens[:, start : start + length + 1] for start in starts])
+    read = _losses(model, cuts, memory).view(len(starts), len(tokens), length)
+    losses = torch.empty(len(tokens), count)
+    for start, loss in zip(starts, read, strict=True):
+        first = 0 if start == 0 else length - step
+        losses[:, start + first : start + length] = loss[:, first:]
+    return losses
