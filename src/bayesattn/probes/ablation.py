@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from bayesattn.evals.bits import entropy_errors, kl_divergence, log_probabilities
 from bayesattn.evals.prediction import evaluating
 from bayesattn.probes.anatomy import Anatomy, anatomy
-from bayesattn.probes.capture import capture, first_tensor, hanging
+from bayesattn.probes.capture import Captured, capture, first_tensor, hanging
 from bayesattn.probes.errors import require_samples
 from bayesattn.probes.measured import Measured, mean_over_sequences, plain
 from bayesattn.tunnels import Batch
@@ -107,7 +107,7 @@ def all_cuts(parts: Anatomy, kinds: Sequence[Kind] = KINDS) -> list[Cut]:
 
 
 def measure_ablations(
-    model: nn.Module, batch: Batch, cuts: Sequence[Cut] | None = None, *, random_cuts: int = 5
+    model: nn.Module, batch: Batch, cuts: Sequence[Cut] | None = None, *, random_cuts: int = 3
 ) -> Ablations:
     """The loss from each cut alone, all on the same sequences.
 
@@ -121,20 +121,25 @@ def measure_ablations(
     require_samples("sequences", len(batch.inputs), FEWEST_SEQUENCES)
     parts = anatomy(model)
     cuts = all_cuts(parts) if cuts is None else cuts
-    whole = errors(model, batch)
+    whole = _whole(model, parts, batch.inputs, cuts)
+    before = errors(model, batch)
     losses: list[Loss] = []
-    nulls: dict[tuple[int, str], dict[str, float]] = {}
+    random: dict[tuple[int, Kind], list[Tensor]] = {}
     for cut in cuts:
         kl, mae = (
-            cut_away - whole_one
-            for cut_away, whole_one in zip(errors(model, batch, [cut]), whole, strict=True)
+            mean_over_sequences(after - start)
+            for after, start in zip(errors(model, batch, [cut], whole), before, strict=True)
         )
-        beside: dict[str, float] = {}
         if cut.part == "head" and random_cuts:
-            at = (cut.layer, cut.kind)
-            if at not in nulls:
-                nulls[at] = _random_cost(model, batch, cut, whole, random_cuts)
-            beside = nulls[at]
+            if (cut.layer, cut.kind) not in random:
+                others = _random_cuts(parts, cut, random_cuts)
+                costs = [torch.stack(errors(model, batch, [x], whole)) for x in others]
+                mean = torch.stack(costs).mean(0) - torch.stack(before)
+                random[cut.layer, cut.kind] = [*mean.flatten(1).mean(1)]
+            kl, mae = (
+                measured.beside(random_subspace=float(cost))
+                for measured, cost in zip((kl, mae), random[cut.layer, cut.kind], strict=True)
+            )
         losses.append(
             Loss(
                 name=cut.name,
@@ -142,17 +147,19 @@ def measure_ablations(
                 layer=cut.layer,
                 head=cut.head,
                 kind=cut.kind if cut.part != "layer" else "bypass",
-                kl=_beside(mean_over_sequences(kl), beside, "kl"),
-                mae=_beside(mean_over_sequences(mae), beside, "mae"),
+                kl=kl,
+                mae=mae,
             )
         )
-    kl, mae = (mean_over_sequences(error) for error in whole)
+    kl, mae = (mean_over_sequences(error) for error in before)
     return Ablations(kl=kl, mae=mae, losses=losses)
 
 
-def errors(model: nn.Module, batch: Batch, cuts: Sequence[Cut] = ()) -> tuple[Tensor, Tensor]:
+def errors(
+    model: nn.Module, batch: Batch, cuts: Sequence[Cut] = (), whole: Captured | None = None
+) -> tuple[Tensor, Tensor]:
     """KL(Bayes ‖ model) and |H(model) - H(Bayes)|, both [N, S] in bits, with `cuts` made."""
-    with ablated(model, batch.inputs, cuts) as logits:
+    with ablated(model, batch.inputs, cuts, whole) as logits:
         log_probs = log_probabilities(logits(batch.inputs, batch.scored))
     error = entropy_errors(log_probs, batch.posterior).abs()
     return kl_divergence(batch.posterior, log_probs), error
@@ -160,7 +167,7 @@ def errors(model: nn.Module, batch: Batch, cuts: Sequence[Cut] = ()) -> tuple[Te
 
 @contextmanager
 def ablated(
-    model: nn.Module, inputs: Tensor, cuts: Sequence[Cut]
+    model: nn.Module, inputs: Tensor, cuts: Sequence[Cut], whole: Captured | None = None
 ) -> Generator[Callable[[Tensor, Tensor | None], Tensor]]:
     """While inside, the model does without these parts; gives its logits(inputs, positions).
 
@@ -168,14 +175,13 @@ def ablated(
         model: it is as before afterwards.
         inputs: the sequences that it will be called with: replacements are theirs.
         cuts: what to take away, all at once.
+        whole: what replacements are made of, captured from the model; captured now if None.
     """
     parts = anatomy(model)
+    whole = _whole(model, parts, inputs, cuts) if whole is None else whole
     with ExitStack() as hooks:
         for cut in cuts:
-            _check(parts, cut)
-        replacements = [_replacement(model, parts, inputs, cut) for cut in cuts]
-        for cut, other in zip(cuts, replacements, strict=True):
-            hooks.enter_context(hanging(_hang(parts, cut, other)))
+            hooks.enter_context(hanging(_hang(parts, cut, _replacement(whole, cut))))
         hooks.enter_context(evaluating(model))
         yield parts.logits
 
@@ -205,15 +211,22 @@ def _source(cut: Cut) -> str:
     return f"layers.{cut.layer}.{name}"
 
 
-def _replacement(model: nn.Module, parts: Anatomy, inputs: Tensor, cut: Cut) -> Tensor | None:
+def _whole(model: nn.Module, parts: Anatomy, inputs: Tensor, cuts: Sequence[Cut]) -> Captured:
+    """All that replacements are made of, from the model as it is."""
+    for cut in cuts:
+        _check(parts, cut)
+    names = [_source(cut) for cut in cuts if cut.part != "layer" and cut.kind != "zero"]
+    return capture(model, inputs, names) if names else Captured({}, None)
+
+
+def _replacement(whole: Captured, cut: Cut) -> Tensor | None:
     """[N or 1, T, d] what stands in for the part; None for zeros and for a bypass."""
     if cut.part == "layer" or cut.kind == "zero":
         return None
-    name = _source(cut)
-    whole = capture(model, inputs, [name])[name]
-    whole = whole.flatten(2) if whole.dim() == 4 else whole
+    own = whole[_source(cut)]
+    own = own.flatten(2) if own.dim() == 4 else own
     # sequences are drawn independently, so the next one is as good as a random one
-    return whole.mean(0, keepdim=True) if cut.kind == "mean" else whole.roll(1, 0)
+    return own.mean(0, keepdim=True) if cut.kind == "mean" else own.roll(1, 0)
 
 
 def _hang(parts: Anatomy, cut: Cut, other: Tensor | None) -> Any:
@@ -255,20 +268,12 @@ def _replaced(parts: Anatomy, cut: Cut, x: Tensor, other: Tensor | None) -> Tens
     return x - gone
 
 
-def _random_cost(
-    model: nn.Module, batch: Batch, cut: Cut, whole: tuple[Tensor, Tensor], count: int
-) -> dict[str, float]:
-    """Mean losses from random subspaces of the head outputs, as wide as one head."""
-    part = anatomy(model).attention(cut.layer)
-    total: dict[str, float] = {"kl": 0.0, "mae": 0.0}
+def _random_cuts(parts: Anatomy, cut: Cut, count: int) -> list[Cut]:
+    """Random subspaces of the head outputs, as wide as one head."""
+    part = parts.attention(cut.layer)
+    cuts: list[Cut] = []
     for draw in range(count):
         generator = torch.Generator().manual_seed(draw)
         basis = torch.randn(part.heads * part.width, part.width, generator=generator)
-        random = Cut(part="subspace", layer=cut.layer, kind=cut.kind, basis=basis, inside=True)
-        for name, after, before in zip(total, errors(model, batch, [random]), whole, strict=True):
-            total[name] += float((after - before).mean()) / count
-    return total
-
-
-def _beside(measured: Measured, nulls: dict[str, float], metric: str) -> Measured:
-    return measured.beside(random_subspace=nulls[metric]) if nulls else measured
+        cuts.append(Cut(part="subspace", layer=cut.layer, kind=cut.kind, basis=basis, inside=True))
+    return cuts

@@ -10,6 +10,7 @@ from bayesattn.evals.bootstrap import resampling_weights
 from bayesattn.stats import LEVEL, Interval
 
 RESAMPLES = 500
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +50,16 @@ def plain(value: Any) -> Any:
     return value
 
 
-def percentiles(resampled: Tensor, level: float = LEVEL) -> Interval:
-    """The interval that holds the share `level` of `resampled` [R]."""
+def percentiles(resampled: Tensor, value: float | None = None, level: float = LEVEL) -> Interval:
+    """The interval that holds the share `level` of `resampled` [R].
+
+    Where resampling itself moves a statistic, as it makes the first of many variances larger, pass
+    the `value` of the sample: the interval is moved back by the difference of the means.
+    """
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     low, high = resampled.double().quantile(tails)
-    return Interval(float(low), float(high))
+    moved = 0.0 if value is None else float(resampled.double().mean()) - value
+    return Interval(float(low) - moved, float(high) - moved)
 
 
 def mean_over_sequences(values: Tensor, weights: Tensor | None = None) -> Measured:
@@ -71,5 +77,9 @@ def mean_over_sequences(values: Tensor, weights: Tensor | None = None) -> Measur
 
 
 def chance(value: float, null: Tensor) -> float:
-    """P(null >= value), from permutations [M]; never 0, for the sample is one of them."""
-    return (1 + int((null >= value).sum())) / (1 + len(null))
+    """P(null >= value), from permutations [M]; never 0, for the sample is one of them.
+
+    What differs by rounding only is the same: where an order means nothing, p is 1.
+    """
+    rounding = ROUNDING * max(1.0, abs(value))
+    return (1 + int((null >= value - rounding).sum())) / (1 + len(null))

@@ -132,6 +132,8 @@ def manifold(
     found, bits = components(x), bits.double()
     count, width = x.shape[0] * x.shape[1], x.shape[2]
     noise = white_noise(count, width)
+    share = float(found.variances[0] / found.variances.sum())
+    effective = float(participation(found.variances))
     shares, participations = _resampled(x)
     first = found.scores[..., 0]
     others = shuffled_sequences(bits, permutations, generator)
@@ -140,13 +142,13 @@ def manifold(
         states=states,
         width=width,
         share=Measured(
-            value=float(found.variances[0] / found.variances.sum()),
-            interval=percentiles(shares),
+            value=share,
+            interval=percentiles(shares, share),
             nulls={"white noise": noise.first_share},
         ),
         participation=Measured(
-            value=float(participation(found.variances)),
-            interval=percentiles(participations),
+            value=effective,
+            interval=percentiles(participations, effective),
             nulls={"white noise": noise.participation},
         ),
         order=_correlated(first, bits, others),
