@@ -1,0 +1,217 @@
+"""One attention head under cross-entropy, with every first-order quantity in closed form.
+
+    s_ij = q_i·k_j/√d_k + log prior_ij      α_i = softmax(s_i)      g_i = Σ_j α_ij v_j
+    ℓ_i  = W_O g_i + bias                   p_i = softmax(ℓ_i)      L = -Σ_i ln p_i[y_i]
+    u_i  = ∂L/∂g_i = W_Oᵀ ∂L/∂ℓ_i           ∂L/∂ℓ_i = p_i - e_{y_i}
+
+with L, and so every gradient, divided by T if the loss is a mean over positions.
+
+Nothing here uses autograd: `autograd.py` is the other way to the same numbers.
+
+Positions are rows, and weights are [out, in] as in `nn.Linear`, so ∂L/∂W is Σ_i ∂L/∂(W x_i) x_iᵀ;
+for code that writes x @ W, transpose both. Leading dimensions are heads of their own, each with its
+own loss. Losses are in nats.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor, inf
+
+from bayesattn.dynamics.routing import Routing
+
+Reduction = Literal["sum", "mean"]
+
+
+class Weights(NamedTuple):
+    """The four matrices of a head, or something for each of them, such as a learning rate."""
+
+    w_q: Any
+    w_k: Any
+    w_v: Any
+    w_o: Any
+
+
+class Gradients(NamedTuple):
+    """∂L/∂ of everything in a head."""
+
+    w_q: Tensor
+    w_k: Tensor
+    w_v: Tensor
+    w_o: Tensor
+    bias: Tensor
+    scores: Tensor
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """One head on one sequence; see the module."""
+
+    x: Tensor
+    """[..., T, d_x] inputs."""
+    w_q: Tensor
+    """[..., d_k, d_x]."""
+    w_k: Tensor
+    """[..., d_k, d_x]."""
+    w_v: Tensor
+    """[..., d_v, d_x]."""
+    w_o: Tensor
+    """[..., C, d_v]."""
+    labels: Tensor
+    """[..., T] int64, y_i."""
+    bias: Tensor | None = None
+    """[..., C]."""
+    mask: Tensor | None = None
+    """[..., T, T] True where a query sees a key; every query must see one."""
+    log_prior: Tensor | None = None
+    """[..., T, T] added to the scores; -inf hides a key as a mask does."""
+    reduction: Reduction = "mean"
+    """Of the losses of the positions; it scales u and every gradient."""
+
+    def __post_init__(self) -> None:
+        if self.reduction not in ("sum", "mean"):
+            raise ValueError(f"reduction must be sum or mean, not {self.reduction!r}")
+        if self.mask is not None and not bool(self.mask.any(-1).all()):
+            raise ValueError("a query sees no key at all; let every row of mask hold a True")
+
+    @cached_property
+    def q(self) -> Tensor:
+        """[..., T, d_k]."""
+        return self.x @ self.w_q.mT
+
+    @cached_property
+    def k(self) -> Tensor:
+        """[..., T, d_k]."""
+        return self.x @ self.w_k.mT
+
+    @cached_property
+    def v(self) -> Tensor:
+        """[..., T, d_v]."""
+        return self.x @ self.w_v.mT
+
+    @cached_property
+    def scores(self) -> Tensor:
+        """[..., T, T] s, as it enters the softmax; -inf where a key is hidden."""
+        scores = (self.q * self._scale) @ self.k.mT
+        if self.log_prior is not None:
+            scores = scores + self.log_prior
+        return scores if self.mask is None else scores.masked_fill(~self.mask, -inf)
+
+    @cached_property
+    def alpha(self) -> Tensor:
+        """[..., T, T] attention."""
+        return self.scores.softmax(-1)
+
+    @cached_property
+    def context(self) -> Tensor:
+        """[..., T, d_v] g."""
+        return self.alpha @ self.v
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """[..., T, C]."""
+        return self._read_out(self.context)
+
+    @cached_property
+    def log_probabilities(self) -> Tensor:
+        """[..., T, C] ln p."""
+        return self.logits.log_softmax(-1)
+
+    @cached_property
+    def loss(self) -> Tensor:
+        """[...] L, nats."""
+        return self._loss(self.log_probabilities)
+
+    @cached_property
+    def errors(self) -> Tensor:
+        """[..., T, C] ∂L/∂ℓ."""
+        errors = self.log_probabilities.exp()
+        index = self._index(errors)
+        errors = errors.scatter_add(-1, index, errors.new_full((), -1.0).expand(index.shape))
+        return errors if self.reduction == "sum" else errors / errors.shape[-2]
+
+    @cached_property
+    def upstream(self) -> Tensor:
+        """[..., T, d_v] u."""
+        return self.errors @ self.w_o
+
+    @cached_property
+    def routing(self) -> Routing:
+        """Compatibility, advantage, usage, and the gradients of scores and values."""
+        visible = self.mask
+        if self.log_prior is not None:
+            allowed = self.log_prior > -inf
+            visible = allowed if visible is None else visible & allowed
+        return Routing(self.alpha, self.v, self.upstream, visible)
+
+    @cached_property
+    def grad_q(self) -> Tensor:
+        """[..., T, d_k] Σ_j ∂L/∂s_ij k_j / √d_k."""
+        return self.routing.score_gradient @ self.k * self._scale
+
+    @cached_property
+    def grad_k(self) -> Tensor:
+        """[..., T, d_k] Σ_i ∂L/∂s_ij q_i / √d_k."""
+        return self.routing.score_gradient.mT @ self.q * self._scale
+
+    @cached_property
+    def grad_w_q(self) -> Tensor:
+        """[..., d_k, d_x]."""
+        return self.grad_q.mT @ self.x
+
+    @cached_property
+    def grad_w_k(self) -> Tensor:
+        """[..., d_k, d_x]."""
+        return self.grad_k.mT @ self.x
+
+    @cached_property
+    def grad_w_v(self) -> Tensor:
+        """[..., d_v, d_x] Σ_j ū_j x_jᵀ."""
+        return self.routing.weighted_error.mT @ self.x
+
+    @cached_property
+    def grad_w_o(self) -> Tensor:
+        """[..., C, d_v] Σ_i ∂L/∂ℓ_i g_iᵀ."""
+        return self.errors.mT @ self.context
+
+    @cached_property
+    def gradients(self) -> Gradients:
+        """All of them; each is also a property of its own, computed when asked for."""
+        return Gradients(
+            self.grad_w_q,
+            self.grad_w_k,
+            self.grad_w_v,
+            self.grad_w_o,
+            self.errors.sum(-2),
+            self.routing.score_gradient,
+            self.grad_q,
+            self.grad_k,
+            self.routing.weighted_error,
+        )
+
+    def loss_at(self, *, scores: Tensor | None = None, values: Tensor | None = None) -> Tensor:
+        """[...] L if scores or values were these, free of the weights they came from."""
+        alpha = self.alpha if scores is None else scores.softmax(-1)
+        context = alpha @ (self.v if values is None else values)
+        return self._loss(self._read_out(context).log_softmax(-1))
+
+    @property
+    def _scale(self) -> float:
+        return 1 / math.sqrt(self.w_q.shape[-2])
+
+    def _read_out(self, context: Tensor) -> Tensor:
+        logits = context @ self.w_o.mT
+        return logits if self.bias is None else logits + self.bias[..., None, :]
+
+    def _index(self, outputs: Tensor) -> Tensor:
+        """Labels as an index [..., T, 1] into outputs [..., T, C]."""
+        return self.labels.expand(outputs.shape[:-1])[..., None]
+
+    def _loss(self, log_probabilities: Tensor) -> Tensor:
+        losses = -log_probabilities.gather(-1, self._index(log_probabilities))[..., 0]
+        return losses.sum(-1) if self.reduction == "sum" else losses.mean(-1)

@@ -1,0 +1,163 @@
+"""One schedule at many learning rates at once, watched on sequences it is not trained on.
+
+Everything is in nats. A run that diverges has losses that are not finite, and stays in its row: the
+rows share no arithmetic.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bayesattn.dynamics.em import Schedule, step, step_of_norm
+from bayesattn.dynamics.head import Weights
+from bayesattn.dynamics.toy import Problem
+
+CACHED = 2**16
+"""Attention weights up to which rates are trained side by side: more would leave the cache."""
+
+SHARE = 0.9
+"""Two curves are compared after this share of the way that both go."""
+
+
+class Curves(NamedTuple):
+    """[R, E] float64 each: R learning rates, E evaluations; mean over sequences and positions."""
+
+    loss: Tensor
+    """Cross-entropy, nats."""
+    accuracy: Tensor
+    """Share of positions whose likeliest symbol came."""
+    entropy: Tensor
+    """Of the predictions, nats."""
+
+
+def descend(
+    problem: Problem,
+    start: Weights,
+    schedule: Schedule,
+    rates: Sequence[float],
+    *,
+    at: Sequence[int],
+    watched: Mapping[str, Problem],
+    equal_norm: bool = False,
+) -> dict[str, Curves]:
+    """Train at every rate from the same start; curves by name of the watched problem.
+
+    Args:
+        problem: the training sequence, whole in every step.
+        start: weights [out, in].
+        schedule: which matrix gets how many times the rate.
+        rates: base learning rates; with `equal_norm`, lengths of every step instead.
+        at: steps to look after, increasing, 0 for the start; the last one ends the training.
+        watched: problems to measure on; `sequences` [N, 1, T, d_x] are averaged.
+        equal_norm: see `step_of_norm`.
+    """
+    if any(rate <= 0 for rate in rates) or list(at) != sorted(set(at)):
+        raise ValueError("rates must be positive and the steps to look after must increase")
+    entries = problem.labels.numel() * problem.labels.shape[-1]
+    together = max(1, CACHED // entries)
+    parts = [
+        _descend(problem, start, schedule, rates[first : first + together], at, watched, equal_norm)
+        for first in range(0, len(rates), together)
+    ]
+    return {
+        name: Curves(*(torch.cat(pieces) for pieces in zip(*(p[name] for p in parts), strict=True)))
+        for name in watched
+    }
+
+
+def _descend(
+    problem: Problem,
+    start: Weights,
+    schedule: Schedule,
+    rates: Sequence[float],
+    at: Sequence[int],
+    watched: Mapping[str, Problem],
+    equal_norm: bool,
+) -> dict[str, Curves]:
+    """The same with all rates as one leading dimension of the weights."""
+    take = step_of_norm if equal_norm else step
+    base = start.w_v.new_tensor(rates)[:, None, None]
+    weights = Weights(*(w.expand(len(rates), *w.shape) for w in start))
+    found: dict[str, list[Curves]] = {name: [] for name in watched}
+    taken = 0
+    with torch.no_grad():
+        for stop in at:
+            while taken < stop:
+                weights = take(problem, weights, schedule, base)
+                taken += 1
+            for name, other in watched.items():
+                found[name].append(measure(other, weights))
+    return {
+        name: Curves(*(torch.stack(parts, -1) for parts in zip(*looks, strict=True)))
+        for name, looks in found.items()
+    }
+
+
+def measure(problem: Problem, weights: Weights) -> Curves:
+    """[R] each, of weights [R, out, in]."""
+    log_p = problem.head(weights).log_probabilities.double()
+    labels = problem.labels.expand(log_p.shape[:-1])
+    loss = -log_p.gather(-1, labels[..., None])[..., 0]
+    accuracy = (log_p.argmax(-1) == labels).double()
+    entropy = -(log_p.exp() * log_p).sum(-1)
+    return Curves(*(_by_rate(part) for part in (loss, accuracy, entropy)))
+
+
+def best_rate(curves: Curves) -> int:
+    """Index of the rate with the lowest loss, averaged over the whole training.
+
+    Averaged, so that neither a slow rate that would get there later nor one that falls fast and
+    then fits the training sequence is preferred for its last step.
+    """
+    mean = curves.loss.mean(-1)
+    if not bool(mean.isfinite().any()):
+        raise ValueError("the loss diverged at every rate; try smaller ones")
+    return int(torch.where(mean.isfinite(), mean, math.inf).argmin())
+
+
+def steps_to(loss: Tensor, at: Sequence[float], target: float) -> float:
+    """Steps until a loss curve [E] is first at or below `target`, between two looks by a line.
+
+    Infinite if it never is.
+    """
+    values = loss.tolist()
+    for index, value in enumerate(values):
+        if value <= target:
+            if index == 0:
+                return float(at[0])
+            before = values[index - 1]
+            share = (before - target) / (before - value)
+            return at[index - 1] + share * (at[index] - at[index - 1])
+    return math.inf
+
+
+def doublings(
+    first: Tensor, second: Tensor, at: Sequence[int], *, share: float = SHARE, cost: float = 1.0
+) -> float:
+    """log2 of how many times sooner `second` [E] is there than `first`: 1 is twice as fast.
+
+    "There" is `share` of the way from the loss at the start, the mean of both, to the higher of
+    their lowest losses: where both get, in this pair alone. Exchanging the curves changes the sign.
+
+    Args:
+        first: losses after the steps `at`.
+        second: the same.
+        at: steps.
+        share: the last tenth of a curve is flat, and when it ends is chance.
+        cost: of a step of `second`, in steps of `first`; both may spend as much.
+    """
+    paid = [steps * cost for steps in at]
+    second = second[: sum(price <= at[-1] for price in paid)]
+    start = (first[0] + second[0]).item() / 2
+    target = start - share * (start - max(first.min().item(), second.min().item()))
+    sooner = [steps_to(first, at, target), steps_to(second, paid, target)]
+    one, other = (max(steps, 1.0) for steps in sooner)
+    return math.log2(one / other)
+
+
+def _by_rate(part: Tensor) -> Tensor:
+    """Mean over positions, and over sequences in front of the rates."""
+    return part.mean(-1) if part.dim() == 2 else part.mean(-1).flatten(0, -2).mean(0)
