@@ -15,6 +15,7 @@ from bayesattn.training import Run
 from tests.training.pair import train_both
 
 ROOT = Path(__file__).parents[2]
+LANGUAGE = ["--size", "nano", "--layers", "1", "--batch-size", "4"]
 SMALL = ["bijection", "--alphabet", "4", "--layers", "1", "--width", "8", "--heads", "2"]
 
 
@@ -29,28 +30,43 @@ def start(*words):
     )
 
 
-@pytest.mark.slow
-def test_kill_9_at_twenty_random_moments(tmp_path):
-    process = start("-m", "tests.training.killing", str(tmp_path), "20", "0")
+def killed(folder, kind, kills):
+    """How a training that was killed so often ended, each time as one that was not."""
+    process = start("-m", "tests.training.killing", kind, str(folder), str(kills), "0")
     out, err = process.communicate(timeout=280)
     assert process.returncode == 0, err
     found = json.loads(out)
-    assert found["whole"]["finished"]["step"] == 60
     assert found["whole"]["leftovers"] == []
+    assert len(found["endings"]) == len(found["moments"]) == kills
     for ending in found["endings"]:
         assert ending == found["whole"]
+    return found
+
+
+@pytest.mark.slow
+def test_kill_9_at_twenty_random_moments(tmp_path):
+    found = killed(tmp_path, "tunnel", 20)
+    assert found["whole"]["finished"]["step"] == 60
     moments = found["moments"]
-    assert len(found["endings"]) == len(moments) == 20
     # They died all over the training, some while a checkpoint was being written.
     assert len({tuple(before) for before in moments}) >= 10
     assert any(name.startswith(".tmp") for before in moments for name in before)
 
 
 @pytest.mark.slow
-def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(tmp_path):
+def test_kill_9_of_a_language_model(tmp_path):
+    found = killed(tmp_path, "language", 4)
+    assert found["whole"]["finished"]["step"] == 20
+    assert len({tuple(before) for before in found["moments"]}) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tunnel", "lm"])
+def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, corpus, kind):
     folder = tmp_path / "run"
-    words = [*SMALL, "--steps", "3000", "--log-every", "5", "--out", str(folder)]
-    process = start("-m", "bayesattn", "tunnel", "train", *words)
+    own = {"tunnel": SMALL, "lm": ["tiny", *LANGUAGE, "--corpus", str(corpus)]}[kind]
+    words = [*own, "--steps", "3000", "--log-every", "5", "--out", str(folder)]
+    process = start("-m", "bayesattn", kind, "train", *words)
     while not (folder / "metrics.jsonl").exists():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.05)
@@ -63,7 +79,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(tmp_path):
     assert out == ""
     assert err == (
         f"Stopped after step {step} of 3000 and saved; "
-        f"continue with: bayesattn tunnel train --resume {folder}\n"
+        f"continue with: bayesattn {kind} train --resume {folder}\n"
     )
 
 

@@ -1,6 +1,7 @@
 """Text from a language model."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -36,9 +37,10 @@ def generate(
     if inputs["input_ids"].shape[1] == 0:
         raise ValueError("The prompt is empty: give the model a beginning.")
     options = {"do_sample": True, "temperature": temperature} if temperature else {}
+    model: Any = found.model
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        output = found.model.generate(
+        output = model.generate(
             inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
             max_new_tokens=tokens,
@@ -46,4 +48,4 @@ def generate(
             **options,
         )
     added = output[0, inputs["input_ids"].shape[1] :]
-    return found.tokenizer.decode(added, skip_special_tokens=True)
+    return str(found.tokenizer.decode(added, skip_special_tokens=True))

@@ -121,29 +121,32 @@ def _of_run(run: Run, step: int | None, changes: dict[str, Any]) -> LanguageMode
     model = language.build(tokenizer, training.seed, **changes)
     average = checkpoint.tensors("ema") if checkpoint.has("ema") else {}
     load_model_tensors(model, {**checkpoint.tensors("model"), **average})
-    return LanguageModel(
-        model.eval().to(device()), tokenizer, language.length, run.folder.resolve().name
-    )
+    return _ready(model, tokenizer, language.length, run.folder.resolve().name)
 
 
 def _of_hugging_face(name: str, changes: dict[str, Any]) -> LanguageModel:
     try:
         with without_bars():
-            model = AutoModelForCausalLM.from_pretrained(name, **changes)
+            model: Any = AutoModelForCausalLM.from_pretrained(name, **changes)
     except (OSError, ValueError) as error:  # both have paragraphs
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
             f"{name!r} is no run, and no causal model of Hugging Face either ({reason})"
         ) from None
     tokenizer = load_tokenizer(name)
-    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+    known = len(model.get_input_embeddings().weight)
+    if len(tokenizer) > known:
         raise ValueError(
-            f"The tokenizer in {name} has {len(tokenizer)} tokens, but the model only "
-            f"{model.get_input_embeddings().num_embeddings}: they do not belong together."
+            f"The tokenizer in {name} has {len(tokenizer)} tokens, but the model only {known}: "
+            "they do not belong together."
         )
     lengths = [getattr(model.config, attribute, None) for attribute in LONGEST]
     length = next((found for found in lengths if found), None)
-    return LanguageModel(model.eval().to(device()), tokenizer, length or UNLIMITED, name)
+    return _ready(model, tokenizer, length or UNLIMITED, name)
+
+
+def _ready(model: Any, tokenizer: PreTrainedTokenizerBase, length: int, name: str) -> LanguageModel:
+    return LanguageModel(model.eval().to(device()), tokenizer, length, name)
 
 
 def _finished(folder: Path | str, config: dict[str, Any]) -> Run | None:

@@ -61,7 +61,7 @@ class LanguageTask:
     ) -> None:
         self.mixture, self.heldout, self.prompts = mixture, heldout, prompts
         self.bytes_per_token = bytes_per_token
-        self.tokens: int | None = mixture.length
+        self.tokens = mixture.length
 
     def batch(self, generator: Generator, batch_size: int, step: int) -> LanguageBatch:
         """The next sequences of the stream; the generator says where needles go."""

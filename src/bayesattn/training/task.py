@@ -21,10 +21,15 @@ class Batch(Protocol):
 class Task(Protocol):
     """Something to learn, with other data for every step."""
 
-    goal: str
-    """Which number of `evaluate` is compared with `TrainConfig.target`: the smaller, the better."""
-    tokens: int | None
-    """Tokens of one sequence, where speed is told in tokens."""
+    @property
+    def goal(self) -> str:
+        """Which number of `evaluate` `TrainConfig.target` is compared with; less is better."""
+        ...
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of one sequence, where speed is told in tokens."""
+        ...
 
     def batch(self, generator: Generator, batch_size: int, step: int) -> Any:
         """The `Batch` of one step, a function of the generator's state and the step alone."""
