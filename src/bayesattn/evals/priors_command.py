@@ -12,6 +12,9 @@ from bayesattn.drawing import Picture
 from bayesattn.evals.priors import REACH, Head, Priors, measure_priors, run_of
 from bayesattn.training.language import LanguageModel, load_language_model
 
+FAR = 1e7
+"""Tokens that no text has: as good as infinite, and written short."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LanguagePriors:
@@ -98,10 +101,16 @@ def row(head: Head) -> dict[str, str]:
         "theta_beta": _number(head.theta_beta),
         "mu": _number(head.mu),
         "class": head.kind or "",
-        "reach": f"{head.reach:,.0f}" if math.isfinite(head.reach) else "∞",
+        "reach": _distance(head.reach),
         "s of SSMax": _number(head.temperature),
     }
 
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
+
+
+def _distance(reach: float) -> str:
+    if math.isinf(reach):
+        return "∞"
+    return f"{reach:,.0f}" if reach < FAR else f"{reach:.0e}"

@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
 from bayesattn.drawing import COLOURS, INK, Picture, house_style
 from bayesattn.evals.priors import Head, Priors
@@ -14,6 +15,7 @@ from bayesattn.priors.generalized_gaussian import AGGRESSIVE_BELOW, RETRIEVAL_BE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CLASS_COLOURS = {
     "local": COLOURS[0],
@@ -60,7 +62,7 @@ def draw_curves(priors: Priors) -> Picture:
         figure.supylabel("prior probability", fontsize="small")
         keys = [Line2D([], [], color=CLASS_COLOURS[kind]) for kind in kinds]
         if keys:
-            figure.legend(keys, kinds, loc="outside lower center", ncols=3, fontsize="small")
+            figure.legend(keys, kinds, loc="outside right upper", fontsize="small")
     caption = (
         "Prior probability of every distance for the last token of a training sequence "
         f"({priors.length} tokens), one line per head."
@@ -96,7 +98,7 @@ def draw_shapes(priors: Priors) -> Picture:
         ax.set_xlabel("theta_beta (shape)")
         ax.set_ylabel("theta_alpha (log scale)")
         ax.set_title(f"{priors.model}: shapes of its priors", fontsize="medium")
-        _layer_legend(ax, priors)
+        _layer_legend(figure, priors)
     caption = (
         "Every head's prior by shape and scale. Dashed lines are the borders between aggressive, "
         "retrieval and local heads"
@@ -130,7 +132,7 @@ def draw_movement(priors: Priors) -> Picture:
             ax.set_title(name, fontsize="small")
         for border in (RETRIEVAL_BELOW, AGGRESSIVE_BELOW):
             panels[0].axhline(border, color=GREY, linestyle="--", linewidth=1)
-        _layer_legend(panels[1], priors)
+        _layer_legend(figure, priors)
     caption = (
         f"Shape and scale of every head at the {len(moved.steps)} checkpoints that were kept. "
         "Dashed: below 0 a head is for retrieval, below -0.6 it is aggressive."
@@ -153,7 +155,7 @@ def draw_factors(factors: Factors, head: tuple[int, int], name: str) -> Picture:
         images: list[Any] = []
         for ax, (title, matrix) in zip(panels, shown.items(), strict=False):
             image = ax.imshow(
-                matrix[0, number].clamp(min=FAINTEST / 10).numpy(),
+                _visible(matrix[0, number]),
                 norm=LogNorm(FAINTEST, 1),
                 cmap="Blues",
                 interpolation="nearest",
@@ -191,12 +193,14 @@ def _require_thetas(priors: Priors) -> None:
 def _layer_colours(priors: Priors) -> dict[int, Any]:
     from matplotlib import colormaps
 
-    places = np.linspace(0.05, 0.9, len(priors.layers))
+    places = np.linspace(0.05, 0.85, len(priors.layers))
     return dict(zip(priors.layers, colormaps["viridis"](places), strict=True))
 
 
-def _layer_legend(ax: "Axes", priors: Priors) -> None:
-    ax.legend(fontsize="x-small", ncols=1 + (len(priors.layers) - 1) // 8)
+def _layer_legend(figure: "Figure", priors: Priors) -> None:
+    lines, names = figure.axes[0].get_legend_handles_labels()
+    columns = 1 + (len(priors.layers) - 1) // 12
+    figure.legend(lines, names, loc="outside right upper", fontsize="x-small", ncols=columns)
 
 
 def _draw_borders(ax: "Axes") -> None:
@@ -219,6 +223,12 @@ def _draw_borders(ax: "Axes") -> None:
             fontsize="x-small",
             color=GREY,
         )
+
+
+def _visible(matrix: Tensor) -> Any:
+    """Keys that a query cannot see are left blank, unlikely ones are not."""
+    shown = matrix.clamp(min=FAINTEST).numpy()
+    return np.where(np.tri(*shown.shape, dtype=bool), shown, np.nan)
 
 
 def _mark_value(ax: "Axes", factors: Factors) -> None:
