@@ -147,7 +147,9 @@ class Head:
         if self.log_prior is not None:
             allowed = self.log_prior > -inf
             visible = allowed if visible is None else visible & allowed
-        return Routing(self.alpha, self.v, self.upstream, visible)
+        routing = Routing(self.alpha, self.v, self.upstream, visible)
+        routing.__dict__["context"] = self.context  # known already, so not computed again
+        return routing
 
     @cached_property
     def grad_q(self) -> Tensor:

@@ -89,9 +89,9 @@ class DynamicsEM(Study[EMRecipe]):
                 length=32,
                 sequences=64,
                 watched=32,
-                steps=64,
-                rates=(0.03, 0.1, 0.3, 1.0, 3.0),
-                norms=(0.01, 0.03, 0.1, 0.3),
+                steps=48,
+                rates=(0.3, 0.56, 1.0, 1.8, 3.0),
+                norms=(0.03, 0.056, 0.1, 0.18, 0.3, 0.56),
             ),
             Tier.FULL: EMRecipe(
                 seeds=6,
@@ -178,8 +178,16 @@ class DynamicsEM(Study[EMRecipe]):
             "published rates",
         ]
         shown = ", ".join(f"{n} {average(numbers, f'{n}: doublings'):+.2f}" for n in names)
+        # A rate at the edge is not tuned: a still larger or smaller one may be better.
+        edges = ", ".join(
+            f"{n} {sum(by_seed(numbers, f'{n}: rate at the edge')):.0f}" for n in (SGD, EM)
+        )
+        reason = (
+            f"{judgement.reason} In doublings: {shown}. Seeds whose chosen rate is the smallest or "
+            f"largest on offer: {edges}."
+        )
         return self.verdict(
-            judgement._replace(reason=f"{judgement.reason} In doublings: {shown}."),
+            judgement._replace(reason=reason),
             tier=tier,
             seeds=tuple(numbers),
             unit="doublings of the speed of SGD",
