@@ -1,5 +1,6 @@
 """What an operator owes torch: fake shapes, compile, checkpointing, memory, repeatability."""
 
+import copy
 import threading
 import time
 
@@ -7,8 +8,10 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from bayesattn import attend
-from bayesattn.attention.kernels.strided import _strided
+from bayesattn import SSMax, attend
+from bayesattn.attention.kernels.dense import dense
+from bayesattn.attention.kernels.strided import _strided, strided
+from bayesattn.attention.visibility import Visibility
 from bayesattn.priors import GeneralizedGaussian
 from tests.attention.scenes import Scene, ggd, ssmax
 
@@ -97,3 +100,40 @@ def test_memory_is_not_quadratic(scope):
     running = False
     watcher.join()
     assert peak - before < 128 * 2**20
+
+
+@pytest.mark.parametrize("scope", ["content", "content+prior", None])
+def test_sequences_that_are_cut_alike_share_their_work(scope, generator):
+    """Whichever places they have in the batch, and with every gradient their own."""
+    length = 9
+    cuts = torch.tensor([[0] * 4 + [1] * 5, [0] * 9, [0] * 4 + [1] * 5, [0] * 9, [0, 1] + [2] * 7])
+    q, k, v = torch.randn(3, 5, 2, length, 4, generator=generator)
+    prior = GeneralizedGaussian(2, init="linear")
+    found = {}
+    for kernel, dtype in (("dense", torch.float64), ("strided", torch.float32)):
+        inputs = [x.to(dtype).requires_grad_() for x in (q, k, v)]
+        own = copy.deepcopy(prior).to(dtype)
+        ssmax = SSMax(2, scope=scope).to(dtype) if scope else None
+        out = attend(*inputs, own, ssmax=ssmax, documents=cuts, kernel=kernel)
+        # a weight of its own for every number, so that gradients of sequences differ
+        weight = torch.arange(out.numel(), dtype=dtype).view(out.shape).sin()
+        (out * weight).sum().backward()
+        parameters = [own.theta_alpha, own.theta_beta, *(ssmax.parameters() if ssmax else [])]
+        found[kernel] = [out, *(x.grad for x in (*inputs, *parameters))]
+    for ours, definition in zip(found["strided"], found["dense"], strict=True):
+        torch.testing.assert_close(ours.double(), definition, rtol=1e-4, atol=1e-5)
+
+
+def test_a_temperature_of_its_own_keeps_a_sequence_apart(generator):
+    """Two sequences without documents, but with different rows of the temperature's gradient."""
+    q, k, v = torch.randn(3, 2, 2, 5, 4, generator=generator)
+    table = torch.randn(2, 5, generator=generator)
+    temper = torch.rand(2, 2, 5, generator=generator, requires_grad=True)
+    seen = Visibility(5)
+    grads = []
+    for kernel in (dense, lambda q, k, v, t, c, s, x: strided(q, k, v, t, None, c, s, x)):
+        out = kernel(q, k, v, table, temper, seen, 0.5)
+        (out * torch.arange(out.numel()).view(out.shape)).sum().backward()
+        grads.append(temper.grad)
+        temper.grad = None
+    torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-3)

@@ -44,14 +44,22 @@ def test_count_and_runs_agree_with_the_mask(case):
     seen, _, _, batch = case
     mask = seen.mask(torch.device("cpu"))[:, 0].expand(batch, -1, -1)
     assert torch.equal(seen.count(torch.device("cpu")).expand(batch, -1), mask.sum(-1))
-    for merge in (True, False):
+    different = torch.arange(batch)[:, None]  # a factor of its own for each sequence
+    for factors in ([], [different], [different[:1]]):
         rebuilt = torch.zeros(batch, seen.num_queries, seen.end, dtype=torch.bool)
-        for run in seen.runs(merge=merge):
-            own = slice(None) if run.batch is None else run.batch
-            for row in range(run.start, run.stop):
-                i = seen.offset + row
-                low = run.first if seen.window is None else max(run.first, i - seen.window + 1)
-                assert low <= i
-                assert not rebuilt[own, row].any()
-                rebuilt[own, row, low : i + 1] = True
+        groups = seen.groups(*factors)
+        for group in groups:
+            alone = torch.arange(batch)[group.rows].numel() == 1
+            assert alone or not factors or len(factors[0]) == 1
+            assert group.one in torch.arange(batch)[group.rows]
+            for run in group.runs:
+                for row in range(run.start, run.stop):
+                    i = seen.offset + row
+                    low = run.first if seen.window is None else max(run.first, i - seen.window + 1)
+                    assert low <= i
+                    assert not rebuilt[group.rows, row].any()
+                    rebuilt[group.rows, row, low : i + 1] = True
         assert torch.equal(rebuilt, mask)
+        if not factors:
+            alike = 1 if seen.first is None else len(seen.first.unique(dim=0))
+            assert len(groups) == alike

@@ -13,19 +13,28 @@ Distances are physical differences, so padding and caches never shift them.
 # (torch leaves some members untyped)
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
 
 
 class Run(NamedTuple):
-    """Query rows [start, stop) of one sequence (all of them if batch is None) with one `first`."""
+    """Query rows [start, stop) that share their first visible key."""
 
-    batch: int | None
     start: int
     stop: int
     first: int
+
+
+class Group(NamedTuple):
+    """Sequences that are cut alike."""
+
+    rows: slice | Tensor
+    """Their places in the batch; a slice if they are next to each other."""
+    one: int
+    """The place of one of them."""
+    runs: list[Run]
 
 
 @dataclass(frozen=True)
@@ -80,33 +89,47 @@ class Visibility:
             seen = (seen - self.first).clamp(min=0)
         return seen if self.window is None else seen.clamp(max=self.window)
 
-    def runs(self, merge: bool) -> list[Run]:
+    def groups(self, *factors: Tensor | None) -> list[Group]:
         """Cut the queries where `first` changes: inside a run visibility is a plain causal band.
 
-        Rows of padding, which see nothing, belong to no run. With `merge`, sequences that are cut
-        alike share their runs.
+        Rows of padding, which see nothing, belong to no run. Sequences that are cut alike, and
+        whose `factors` [B or 1, ...] are the same, share a group.
         """
-        if self.first is None:
-            return [Run(None, 0, self.num_queries, 0)]
+        if self.first is None and all(x is None or x.shape[0] == 1 for x in factors):
+            return [Group(slice(None), 0, [Run(0, self.num_queries, 0)])]
+        telling = [x.detach().cpu() for x in (self.first, *factors) if _varies(x)]
+        members: dict[bytes, list[int]] = {}
+        for row in range(max([len(x) for x in telling], default=1)):
+            key = b"".join(x[row].contiguous().view(torch.uint8).numpy().tobytes() for x in telling)
+            members.setdefault(key, []).append(row)
+        first = None if self.first is None else self.first.cpu()
+        groups: list[Group] = []
+        for rows in members.values():
+            runs = [Run(0, self.num_queries, 0)] if first is None else self._cut(first[rows[0]])
+            groups.append(Group(_places(rows, len(members) == 1), rows[0], runs))
+        return groups
+
+    def _cut(self, first: Tensor) -> list[Run]:
+        values, lengths = torch.unique_consecutive(first, return_counts=True)
         runs: list[Run] = []
-        first = self.first.cpu()
-        if merge and bool((first == first[:1]).all()):
-            return _cut(first[0], None, self.offset)
-        for batch, row in enumerate(first):
-            runs += _cut(row, batch, self.offset)
+        stop = 0
+        for value, length in zip(values.tolist(), lengths.tolist(), strict=True):
+            start, stop = stop, stop + length
+            alive = max(start, value - self.offset)  # rows before it are padding
+            if alive < stop:
+                runs.append(Run(alive, stop, value))
         return runs
 
 
-def _cut(first: Tensor, batch: int | None, offset: int) -> list[Run]:
-    values, lengths = torch.unique_consecutive(first, return_counts=True)
-    runs: list[Run] = []
-    stop = 0
-    for value, length in zip(values.tolist(), lengths.tolist(), strict=True):
-        start, stop = stop, stop + length
-        alive = max(start, value - offset)  # rows before it are padding
-        if alive < stop:
-            runs.append(Run(batch, alive, stop, value))
-    return runs
+def _varies(factor: Tensor | None) -> TypeGuard[Tensor]:
+    return factor is not None and factor.shape[0] > 1
+
+
+def _places(rows: list[int], everyone: bool) -> slice | Tensor:
+    if everyone:
+        return slice(None)
+    adjacent = rows[-1] - rows[0] == len(rows) - 1
+    return slice(rows[0], rows[-1] + 1) if adjacent else torch.tensor(rows)
 
 
 def first_visible(

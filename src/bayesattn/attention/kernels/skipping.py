@@ -15,6 +15,7 @@ decay keeps every key.
 # (torch leaves some members untyped)
 
 import math
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -43,17 +44,18 @@ def certified(
     out = q.new_zeros(q.shape)
     bound = q.new_zeros(q.shape[:2], dtype=table.dtype)
     groups = q.shape[1] // k.shape[1]
-    for run in seen.runs(merge=temper is None or temper.shape[0] == 1):
-        batch = slice(None) if run.batch is None else slice(run.batch, run.batch + 1)
-        rows, keys = slice(run.start, run.stop), slice(run.first, seen.offset + run.stop)
-        for h in range(q.shape[1]):
+    for group in seen.groups(temper):
+        batch = group.rows
+        factor = None if temper is None else temper[0 if temper.shape[0] == 1 else group.one]
+        for run, h in product(group.runs, range(q.shape[1])):
+            rows, keys = slice(run.start, run.stop), slice(run.first, seen.offset + run.stop)
             head, kv = slice(h, h + 1), slice(h // groups, h // groups + 1)
             o, e = _one_head(
                 q[batch, head, rows],
                 k[batch, kv, keys],
                 v[batch, kv, keys],
                 table[head],
-                None if temper is None else temper[run.batch or 0, head, rows],
+                None if factor is None else factor[head, rows],
                 seen,
                 scale,
                 math.log(tolerance),

@@ -1,8 +1,8 @@
 """The CPU kernel: exact attention under any prior over distance, O(H·T + block) extra memory.
 
 Two custom operators, so that torch.compile and gradient checkpointing pass through: visibility may
-depend on data (padding, documents), which inside an operator is an ordinary Python loop over runs
-of queries that share their first key.
+depend on data (padding, documents), which inside an operator is an ordinary Python loop over groups
+of sequences that are cut alike, and over their runs of queries that share their first key.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -17,7 +17,10 @@ from torch import Tensor
 from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.attention.kernels.strided.backward import differentiate_band
 from bayesattn.attention.kernels.strided.forward import attend_band
-from bayesattn.attention.visibility import Run, Visibility
+from bayesattn.attention.visibility import Group, Run, Visibility
+
+Factors = tuple[Tensor | None, Tensor | None]
+"""Of the content and of the prior, each [H, T]."""
 
 
 def strided(
@@ -57,12 +60,13 @@ def _strided(
     seen = Visibility(q.shape[2], offset, first, window, exempt)
     new = q.new_empty if first is None else q.new_zeros  # rows of padding stay 0
     out, evidence = new(q.shape), new(q.shape[:3], dtype=table.dtype)
-    for run in seen.runs(merge=_shared(content) and _shared(temper)):
-        own, keys = _slices(run, offset)
-        k_run, v_run = (_per_query_head(x[keys], q.shape[1]) for x in (k, v))
-        q_run, *results = (_grouped(x[own], k_run.shape[:2]) for x in (q, out, evidence))
-        factors = _rows(content, run), _rows(temper, run)
-        attend_band(q_run, k_run, v_run, table, *factors, seen.span, exempt, scale, *results)
+    for group in seen.groups(content, temper):
+        rows, factors = group.rows, (_of(content, group), _of(temper, group))
+        own, results = (q[rows], k[rows], v[rows]), (out[rows], evidence[rows])
+        for run in group.runs:
+            _attend_run(run, own, results, table, factors, seen, scale)
+        if not isinstance(rows, slice):  # what was written to is a copy
+            out[rows], evidence[rows] = results
     return out, evidence
 
 
@@ -84,26 +88,24 @@ def _strided_backward(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     seen = Visibility(q.shape[2], offset, first, window, exempt)
-    heads, wide = q.shape[1], table.dtype
-    dq, dk, dv = (x.new_zeros(x.shape, dtype=wide) for x in (q, k, v))
+    dq, dk, dv = (x.new_zeros(x.shape, dtype=table.dtype) for x in (q, k, v))
     dtable = torch.zeros_like(table)
     dcontent, dtemper = (
         table.new_zeros(0) if x is None else torch.zeros_like(x) for x in (content, temper)
     )
-    for run in seen.runs(merge=_shared(content) and _shared(temper)):
-        own, keys = _slices(run, offset)
-        k_run, v_run = repeat_heads(k[keys], heads), repeat_heads(v[keys], heads)
-        saved = (out[own], evidence[own], table, _rows(content, run), _rows(temper, run))
-        dq_run, dk_run, dv_run, dtable_run, dcontent_run, dtemper_run = differentiate_band(
-            grad[own], q[own], k_run, v_run, *saved, seen.span, exempt, scale
-        )
-        dq[own] = dq_run
-        dk[keys] += _per_key_head(dk_run, k.shape[1])
-        dv[keys] += _per_key_head(dv_run, v.shape[1])
-        dtable += dtable_run
-        for total, part in ((dcontent, dcontent_run), (dtemper, dtemper_run)):
-            if part is not None:
-                total[run.batch or 0, :, run.start : run.stop] += part
+    for group in seen.groups(content, temper):
+        rows, factors = group.rows, (_of(content, group), _of(temper, group))
+        own, results = (q[rows], k[rows], v[rows]), (grad[rows], out[rows], evidence[rows])
+        sums = dq[rows], dk[rows], dv[rows]
+        for run in group.runs:
+            args = (own, results, sums, table, factors, seen, scale)
+            dtable_run, *dfactors = _differentiate_run(run, *args)
+            dtable += dtable_run
+            for total, part in zip((dcontent, dtemper), dfactors, strict=True):
+                if part is not None:
+                    _add(total, group, run, part)
+        if not isinstance(rows, slice):
+            dq[rows], dk[rows], dv[rows] = sums
     return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dtable, dcontent, dtemper
 
 
@@ -148,21 +150,76 @@ def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ..
 _strided.register_autograd(_differentiate, setup_context=_save)
 
 
-def _shared(temper: Tensor | None) -> bool:
-    """Whether all sequences of the batch have the same factors."""
-    return temper is None or temper.shape[0] == 1
+def _attend_run(
+    run: Run,
+    own: tuple[Tensor, Tensor, Tensor],
+    results: tuple[Tensor, Tensor],
+    table: Tensor,
+    factors: Factors,
+    seen: Visibility,
+    scale: float,
+) -> None:
+    """From q, k, v of a group, write output and evidence of the queries of one run."""
+    queries, keys = _slices(run, seen.offset)
+    k, v = (_per_query_head(x[keys], own[0].shape[1]) for x in own[1:])
+    q, out, evidence = (_grouped(x[queries], k.shape[:2]) for x in (own[0], *results))
+    content, temper = (_cut(factor, run) for factor in factors)
+    band = (table, content, temper, seen.span, seen.exempt, scale)
+    attend_band(q, k, v, *band, out, evidence)
 
 
-def _rows(temper: Tensor | None, run: Run) -> Tensor | None:
-    return None if temper is None else temper[run.batch or 0, :, run.start : run.stop]
+def _differentiate_run(
+    run: Run,
+    own: tuple[Tensor, Tensor, Tensor],
+    results: tuple[Tensor, Tensor, Tensor],
+    sums: tuple[Tensor, Tensor, Tensor],
+    table: Tensor,
+    factors: Factors,
+    seen: Visibility,
+    scale: float,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Write dq, add to dk and dv; gradients of the table and of the factors of the run's queries.
+
+    `results` are the gradient of the output, the output and its evidence.
+    """
+    queries, keys = _slices(run, seen.offset)
+    q, (heads, groups) = own[0][queries], (own[0].shape[1], own[1].shape[1])
+    k, v = (repeat_heads(x[keys], heads) for x in own[1:])
+    grad, out, evidence = (x[queries] for x in results)
+    content, temper = (_cut(factor, run) for factor in factors)
+    band = (table, content, temper, seen.span, seen.exempt, scale)
+    dq, dk, dv, dtable, dcontent, dtemper = differentiate_band(grad, q, k, v, out, evidence, *band)
+    sums[0][queries] = dq
+    sums[1][keys] += _per_key_head(dk, groups)
+    sums[2][keys] += _per_key_head(dv, groups)
+    return dtable, dcontent, dtemper
+
+
+def _of(factor: Tensor | None, group: Group) -> Tensor | None:
+    """[H, T] of any sequence of the group: they are the same for all of them."""
+    if factor is None:
+        return None
+    return factor[0 if factor.shape[0] == 1 else group.one]
+
+
+def _cut(factor: Tensor | None, run: Run) -> Tensor | None:
+    return None if factor is None else factor[:, run.start : run.stop]
+
+
+def _add(total: Tensor, group: Group, run: Run, part: Tensor) -> None:
+    """Add gradients [n, H, t] of a group's factors, which may be one for the whole batch."""
+    queries = slice(run.start, run.stop)
+    if total.shape[0] == 1:
+        total[0, :, queries] += part.sum(0)
+    else:
+        total[group.rows, :, queries] += part
 
 
 def _slices(run: Run, offset: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Where the queries and the keys of a run lie in [B, H, T, D]."""
-    batch = slice(None) if run.batch is None else slice(run.batch, run.batch + 1)
-    heads = slice(None)
+    every = slice(None)
     queries, keys = slice(run.start, run.stop), slice(run.first, offset + run.stop)
-    return (batch, heads, queries), (batch, heads, keys)
+    return (every, every, queries), (every, every, keys)
 
 
 def _per_query_head(x: Tensor, num_heads: int) -> Tensor:

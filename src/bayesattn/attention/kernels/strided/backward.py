@@ -46,7 +46,10 @@ def differentiate_band(
     exempt: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Gradients of q, k, v, table, content and temper; arguments as in `attend_band`."""
+    """Gradients of q, k, v, table, content and temper; arguments as in `attend_band`.
+
+    Those of content and temper are [N, H, T], one for each sequence.
+    """
     batch, heads, num_queries, width = q.shape
     end = k.shape[2]
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -64,7 +67,7 @@ def differentiate_band(
     if content is not None:
         factor = (content * scale).repeat(batch, 1)[..., None]
     factor = factor.expand(batch * heads, num_queries, 1)
-    dtemper = None if temper is None else table.new_zeros(heads, num_queries, dtype=wide)
+    dtemper = None if temper is None else table.new_zeros(batch, heads, num_queries, dtype=wide)
 
     # as much at once as keeps a tile in cache: some heads of one sequence, or all of several
     room = max(1, _TILE_ELEMENTS // (rows * (keys + rows)))
@@ -88,10 +91,10 @@ def differentiate_band(
             tiles.run(dq[part], dk[part], dv[part])
             dtable[own, : band.span] += tiles.dline[:, end - band.span : end].flip(1)
             if dtemper is not None and tiles.dtemper is not None:
-                dtemper[own] += tiles.dtemper.flip(1)
+                dtemper[n : n + count, own] += tiles.dtemper.flip(2)
     dcontent = None
     if content is not None:
-        dcontent = ((dq * q).sum(-1) * scale).view(batch, heads, -1).sum(0)
+        dcontent = ((dq * q).sum(-1) * scale).view(batch, heads, -1)
     dq *= factor
     dk *= 1 / _LOG2_E  # the query it was multiplied with carried the factor
     shape = (batch, heads, -1, width)
@@ -120,9 +123,9 @@ class _Tiles:
         self.q, self.grad, self.k, self.v = q, grad, k, v
         self.posterior, self.product, self.skewed = work
         self.dline = torch.zeros_like(band.reversed)
-        self.dtemper = None if temper is None else torch.zeros_like(temper)
         self.clear: torch.Size | None = None
         self.lead = (q.shape[0] // band.reversed.shape[0], band.reversed.shape[0])
+        self.dtemper = None if temper is None else temper.new_zeros(self.lead[0], *temper.shape)
 
     def run(self, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
         rows, keys = self.shape
@@ -172,7 +175,7 @@ class _Tiles:
         else:
             self.dline[:, columns] += (temper[:, None] @ diagonals)[:, :, 0].sum(0)
             line = band.reversed[:, columns, None]
-            self.dtemper[:, block] += (diagonals @ line)[..., 0].sum(0) / _LOG2_E
+            self.dtemper[:, :, block] += (diagonals @ line)[..., 0] / _LOG2_E
 
     def _lone(self, tile: Tensor, a: int) -> Tensor:
         """Rows of queries that see one key: its posterior is 1 and the scores have no gradient.
