@@ -35,6 +35,7 @@ COMMANDS = {
     ),
     "tunnel show": Command("bayesattn.evals.commands:TunnelShow", "draw a run's beliefs"),
     "tunnel zoo": Command("bayesattn.zoo.commands:Zoo", "list the trained models that come along"),
+    "probe": Command("bayesattn.probes.commands:Probe", "look into a trained model"),
     "lm train": Command(
         "bayesattn.training.language_commands:LanguageTrain", "train a language model"
     ),

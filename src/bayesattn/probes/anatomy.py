@@ -68,8 +68,8 @@ class AttentionPart:
     @staticmethod
     def call(arguments: tuple[Any, ...]) -> Call:
         """From the positional arguments of the module."""
-        _, table, layout, rotation, cache, _, *start = arguments
-        assert cache is None and not any(start), "capture looks at whole sequences"
+        _, table, layout, rotation, _, _, *start = arguments
+        assert layout.offset == 0 and not any(start), "capture looks at whole sequences"
         return Call(table, layout, rotation)
 
     def posterior(self, call: Call, q: Tensor, k: Tensor, rows: Tensor | None) -> Tensor:

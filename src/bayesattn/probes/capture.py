@@ -95,7 +95,7 @@ def stream(
     rows = None if positions is None else positions.to(device)
     for batch in inputs.split(batch_size) if isinstance(inputs, Tensor) else inputs:
         kept: dict[str, Tensor] = {}
-        with evaluating(model), _listening(parts, wanted, rows, kept):
+        with evaluating(model), listening(parts, wanted, rows, kept):
             logits = parts.logits(batch.to(device), rows)
         if "logits" in wanted:
             kept["logits"] = logits
@@ -127,7 +127,7 @@ def _unknown(parts: Anatomy, name: str) -> ValueError:
 
 
 @contextmanager
-def _listening(
+def listening(
     parts: Anatomy, wanted: Sequence[str], rows: Tensor | None, kept: dict[str, Tensor]
 ) -> Generator[None]:
     """While inside, a pass of the model fills `kept`."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.probes.anatomy import anatomy
-from bayesattn.probes.capture import capture
+from bayesattn.probes.capture import capture, listening
 
 TOLERANCE = 1e-5
 """Attention rows times values may differ from the kernel by this much rounding, per unit of v."""
@@ -53,12 +53,17 @@ def check_capture(model: nn.Module, inputs: Tensor) -> SelfCheck:
     captured = capture(model, inputs, batch_size=len(inputs))
     with evaluating(model):
         plain = parts.logits(inputs.to(device_of(model)), None).cpu()
-        cached = [values.cpu() for values in parts.cached_values(inputs.to(device_of(model)))]
+        names = [f"layers.{layer}.v" for layer in parts.attending]
+        beside: dict[str, Tensor] = {}
+        # in one pass: a cache lays out memory in another way, and with it rounding changes
+        with listening(parts, names, None, beside):
+            cached = parts.cached_values(inputs.to(device_of(model)))
     value_error = attention_error = 0.0
     for layer, kept in zip(parts.attending, cached, strict=True):
-        v = captured[f"layers.{layer}.v"].transpose(1, 2)
+        v = beside[f"layers.{layer}.v"].transpose(1, 2)
         # a cache with a window has forgotten the first keys
         value_error = max(value_error, float((v[:, :, -kept.shape[2] :] - kept).abs().max()))
+        v = captured[f"layers.{layer}.v"].transpose(1, 2)
         rows = captured[f"layers.{layer}.attention"].transpose(1, 2)
         mean = rows.to(v.dtype) @ repeat_heads(v, rows.shape[1])
         put_out = captured[f"layers.{layer}.head_outputs"].transpose(1, 2)
