@@ -124,11 +124,11 @@ def test_sequences_that_are_cut_alike_share_their_work(scope, generator):
         torch.testing.assert_close(ours.double(), definition, rtol=1e-4, atol=1e-5)
 
 
-def test_a_temperature_of_its_own_keeps_a_sequence_apart(generator):
-    """Two sequences without documents, but with different rows of the temperature's gradient."""
-    q, k, v = torch.randn(3, 2, 2, 5, 4, generator=generator)
+def test_every_sequence_has_its_own_gradient_of_the_temperature(generator):
+    """Also the first and the last, which have the same temperature and are attended together."""
+    q, k, v = torch.randn(3, 3, 2, 5, 4, generator=generator)
     table = torch.randn(2, 5, generator=generator)
-    temper = torch.rand(2, 2, 5, generator=generator, requires_grad=True)
+    temper = torch.rand(2, 2, 5, generator=generator)[[0, 1, 0]].requires_grad_()
     seen = Visibility(5)
     grads = []
     for kernel in (dense, lambda q, k, v, t, c, s, x: strided(q, k, v, t, None, c, s, x)):
