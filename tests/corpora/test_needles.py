@@ -35,6 +35,20 @@ def merging_digits():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<bos>")
 
 
+def marking_words():
+    """A tokenizer like Llama's, which begins every text with the mark of a space."""
+    tokenizer = Tokenizer(models.BPE())
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), digits])
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<bos>"], initial_alphabet=[*"0123456789"]
+    )
+    pieces = [FILLER, *(vars(wording("passkey"))[name] for name in ("head", "needle", "question"))]
+    tokenizer.train_from_iterator(pieces, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<bos>")
+
+
 def make(tokenizer, kind, values="numbers"):
     haystack = HAYSTACK if kind == "essay" else None
     return NeedleMaker(tokenizer, kind, values=values, haystack=haystack)
@@ -44,10 +58,10 @@ def number_in(tokens, tokenizer=WORDY):
     return tokenizer.decode(tokens).strip()
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("name", [*TOKENIZERS, "marks"])
 @pytest.mark.parametrize("length", [700, 1000, 2048])
 def test_passkey_prompts_are_the_authors_word_for_word(name, length):
-    tokenizer, samples = TOKENIZERS[name], 7
+    tokenizer, samples = marking_words() if name == "marks" else TOKENIZERS[name], 7
     prompts = NeedleMaker(tokenizer).prompts(length, samples=samples, seed=5)
     fixed = len(prompt(tokenizer, "passkey", "numbers", [0, 0], [{"value": 12345}]))
     (filler,) = encode(tokenizer, [FILLER])

@@ -154,9 +154,14 @@ def test_datasets_that_cannot_be_used(monkeypatch):
     def fail(*_, **__):
         raise ConnectionError("no network\nand more")
 
-    fake_datasets(monkeypatch, fail)
-    with pytest.raises(CorpusError, match=r"Cannot open the dataset hf:x \(no network\)"):
-        list(documents("hf:x"))
+    def break_off(*_, **__):
+        yield {"text": "x"}
+        fail()
+
+    for broken in (fail, break_off):
+        fake_datasets(monkeypatch, broken)
+        with pytest.raises(CorpusError, match=r"Cannot read the dataset hf:x \(no network\)"):
+            list(documents("hf:x"))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(CorpusError, match=r"pip install bayesattn\[data\]"):
         list(documents("hf:x"))

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -49,8 +49,11 @@ def build(folder: Path, source: str, tokenizer: PreTrainedTokenizerBase, limit: 
         for path in temporary.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-        if not folder.exists():  # another process may have been faster, with the same result
+        try:
             temporary.rename(folder)
+        except OSError:  # another process may have been faster, with the same result
+            if not (folder / "about.json").exists():
+                raise
     except OSError as error:
         raise CorpusError(
             f"Cannot write the tokens of {source} to {root} ({error.strerror or error}): make room "
@@ -148,6 +151,7 @@ def _hold_out_the_end(
 
 def _remove_abandoned(root: Path) -> None:
     for path in root.glob(f"{TEMPORARY}*"):
-        newest = max((p.stat().st_mtime for p in [path, *path.glob("*")]), default=0.0)
-        if time.time() - newest > ABANDONED:
-            shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):  # its writer may just be moving it
+            newest = max(p.stat().st_mtime for p in [path, *path.glob("*")])
+            if time.time() - newest > ABANDONED:
+                shutil.rmtree(path, ignore_errors=True)

@@ -168,13 +168,14 @@ def _dataset(source: str) -> Iterator[Part]:
         ) from None
     name, config, split = (*source.removeprefix(DATASET).split(":"), "", "")[:3]
     try:
-        rows = load_dataset(name, config or None, split=split or "train", streaming=True)
+        for row in load_dataset(name, config or None, split=split or "train", streaming=True):
+            if not isinstance(row.get("text"), str):
+                raise CorpusError(
+                    f"The dataset {source} has no column text; its columns are {', '.join(row)}."
+                )
+            yield Part(row["text"], True)
+    except CorpusError:
+        raise
     except Exception as error:  # whatever the hub, the network or the name is to blame for
         reason = str(error).split("\n")[0]
-        raise CorpusError(f"Cannot open the dataset {source} ({reason}).") from error
-    for row in rows:
-        if not isinstance(row.get("text"), str):
-            raise CorpusError(
-                f"The dataset {source} has no column text; its columns are {', '.join(row)}."
-            )
-        yield Part(row["text"], True)
+        raise CorpusError(f"Cannot read the dataset {source} ({reason}).") from error
