@@ -1,0 +1,71 @@
+"""lm-eval on a model of ours; without it, a sentence that says what to install."""
+
+import importlib.util
+import json
+import sys
+
+import pytest
+
+from bayesattn.cli import main
+from bayesattn.evals.harness import _scores, harness
+from tests.evals.language import untrained
+
+INSTALLED = importlib.util.find_spec("lm_eval") is not None
+TASK = """
+task: capitals
+dataset_path: json
+dataset_kwargs:
+  data_files: {{test: {data}}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "The capital of {{{{country}}}} is"
+doc_to_choice: ["Paris", "Rome"]
+doc_to_target: answer
+metric_list: [{{metric: acc}}]
+"""
+
+
+def test_without_lm_eval_a_sentence_says_what_to_install(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    with pytest.raises(ValueError, match=r"not installed: pip install bayesattn\[eval\]"):
+        harness(untrained(), ["arc_easy"])
+    made = untrained()
+    made.model.save_pretrained(tmp_path)
+    made.tokenizer.save_pretrained(tmp_path)
+    assert main(["lm", "harness", str(tmp_path), "--tasks", "arc_easy"]) == 2
+    assert "pip install bayesattn[eval]" in capsys.readouterr().err
+
+
+def test_a_task_must_be_named():
+    with pytest.raises(ValueError, match="name at least one task"):
+        harness(untrained(), [])
+
+
+def test_numbers_of_a_task_become_scores():
+    numbers = {
+        "alias": "arc",
+        "sample_len": 7,
+        "acc,none": 0.5,
+        "acc_stderr,none": 0.1,
+        "exact_match,strict": 1.0,
+        "exact_match_stderr,strict": "N/A",
+    }
+    first, second = _scores("arc", numbers)
+    assert (first.metric, first.value, first.stderr, first.samples) == ("acc", 0.5, 0.1, 7)
+    assert (second.metric, second.value, second.stderr) == ("exact_match (strict)", 1.0, None)
+
+
+@pytest.mark.skipif(not INSTALLED, reason="lm-eval is not installed: pip install bayesattn[eval]")
+@pytest.mark.filterwarnings("ignore")
+def test_a_task_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    data = tmp_path / "capitals.jsonl"
+    rows = [{"country": "France", "answer": 0}, {"country": "Italy", "answer": 1}] * 4
+    data.write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "capitals.yaml").write_text(TASK.format(data=data))
+    model = untrained()
+    (score,) = harness(model, ["capitals"], folder=tmp_path / "tasks", batch_size=3)
+    assert score.task == "capitals" and score.metric == "acc" and 0 <= score.value <= 1
+    with pytest.raises(ValueError, match="lm-eval has no task 'nonsense'"):
+        harness(model, ["nonsense"])
