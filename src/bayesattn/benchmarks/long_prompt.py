@@ -133,7 +133,9 @@ def run(config: PromptBench) -> list[Row]:
                     status.update(f"segment {turn + 1} of {turns}: {way} ({spent})")
                     connection.send(turn)
                     seconds[way][-1] += connection.recv()
-        results = {way: _finish(connection) for way, connection in contenders.items()}
+        results: dict[Way, tuple[Tensor, int]] = {
+            way: _finish(connection) for way, connection in contenders.items()
+        }
     return [_row(way, task, seconds, results, answer) for way in WAYS]
 
 

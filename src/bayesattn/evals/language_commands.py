@@ -104,7 +104,7 @@ class LanguagePasskey:
         haystack = None
         if self.needle == "essay":
             stream = prepare(self.corpus, model.tokenizer).stream("heldout")
-            haystack = torch.from_numpy(stream.astype("int64"))
+            haystack = torch.tensor(stream.astype("int64"))
         return NeedleMaker(model.tokenizer, kind=self.needle, values=self.values, haystack=haystack)
 
 

@@ -26,7 +26,7 @@ def draw_passkey(found: Passkey) -> Picture:
         width = 3.2 + 0.55 * len(cells)
         figure = Figure(figsize=(min(width, 11), 5.2), layout="constrained")
         figure.suptitle(f"{found.model}: {found.kind} retrieval", fontsize="medium")
-        above, below = cast(Any, figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.4)))
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.4))
         _draw_accuracy(above, found)
         _draw_grid(below, found)
     caption = (

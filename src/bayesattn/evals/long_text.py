@@ -1,7 +1,11 @@
 """Long contiguous texts as tokens: held-out text of a corpus, or any file."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -63,7 +67,7 @@ def _beginnings(texts: Iterable[Tensor], length: int) -> Iterator[Tensor]:
 def _pieces(texts: Iterable[Tensor], length: int) -> Iterator[Tensor]:
     """Texts joined and cut again; what is left over at the end is dropped."""
     waiting: list[Tensor] = []
-    for text in chain(texts):
+    for text in texts:
         waiting.append(text)
         if sum(map(len, waiting)) >= length:
             *full, rest = torch.cat(waiting).split(length)

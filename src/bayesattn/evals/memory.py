@@ -58,7 +58,7 @@ def chunk_size(
             )
         return tokens
     chunk = min(chunk, LARGEST_CHUNK)
-    return chunk // 256 * 256 or chunk
+    return tokens if tokens <= chunk else chunk // 256 * 256 or chunk
 
 
 def cache_bytes(model: PreTrainedModel) -> int:

@@ -6,6 +6,10 @@ Lengths are those of the prompts in tokens, at most the requested ones. Models t
 passkeys in it, as those of our recipes are, have an advantage that the authors' did not have.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -172,7 +176,7 @@ def _answered(
     rows = prompts.tokens if generated else torch.cat((prompts.tokens, answers[:, :-1]), dim=1)
     asked = [last] if generated else [last + at for at in scored]
     right = torch.zeros(len(answers), dtype=torch.bool)
-    settings = {"memory": memory, "tolerance": tolerance}
+    settings: dict[str, Any] = {"memory": memory, "tolerance": tolerance}
     for read in read_rows(language_model.model, rows, asked, extra=count, **settings):
         guessed, wanted = read.logits.argmax(-1).cpu(), answers[read.indices]
         if generated:

@@ -6,6 +6,10 @@ exponentiated last. Beside it stands the loss of the same tokens with a short co
 training at most: a long context that helps must be below it.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +108,8 @@ def perplexity(
         raise ValueError(f"window must be 1 or more positions, not {window}")
     check_tolerance(model, tolerance)
     losses = _losses(model, tokens, memory, tolerance)
-    short = _short_losses(model, tokens, trained, memory)
+    within = tolerance is None and tokens.shape[1] <= trained + 1
+    short = losses if within else _short_losses(model, tokens, trained, memory)
     return Perplexity(language_model.name, trained, window, tolerance, losses, short)
 
 

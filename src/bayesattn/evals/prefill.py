@@ -9,8 +9,13 @@ strided kernel, and with `tolerance` leave out keys that provably hold less than
 posterior. The last layer computes nothing where no logits are asked for.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+# (torch and transformers leave some members untyped)
+
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -91,7 +96,8 @@ class Reader:
         read.
         """
         tokens = tokens.to(self.model.device)
-        wanted = torch.arange(tokens.shape[1]) if asked is None else torch.tensor(sorted(asked))
+        everywhere = range(tokens.shape[1])
+        wanted = torch.tensor(everywhere if asked is None else sorted(asked), dtype=torch.long)
         for start in range(0, tokens.shape[1], self.chunk):
             stop = min(start + self.chunk, tokens.shape[1])
             here = wanted[(wanted >= start) & (wanted < stop)]
@@ -195,7 +201,7 @@ def _make_cache(model: PreTrainedModel, tokens: int) -> Cache | None:
 
 
 @contextmanager
-def _tolerating(model: PreTrainedModel, tolerance: float | None) -> Iterator[None]:
+def _tolerating(model: PreTrainedModel, tolerance: float | None) -> Generator[None]:
     if tolerance is None:
         yield
         return

@@ -5,6 +5,9 @@ all keys and hold those of a layer twice. Its static cache shows attention the r
 written yet. This one does neither, and can be taken back to any earlier length.
 """
 
+# pyright: reportUnknownMemberType=false
+# (transformers leaves some members untyped)
+
 from typing import Any
 
 from torch import Tensor
