@@ -63,7 +63,26 @@ def test_muon_takes_recurrent_matrices_but_not_scales():
     assert named(mamba, muon) and not any("A_log" in name for name in named(mamba, muon))
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_radam_decays_matrices_by_themselves():
+    """With no gradient only the decay is left: lr × decay of every matrix, nothing of the rest."""
+    model = predictor()
+    config = TrainConfig(optimizer="radam", betas=(0.9, 0.95), weight_decay=0.1, lr=0.5)
+    (radam,) = make_optimizers(model, config)
+    assert isinstance(radam, torch.optim.RAdam) and radam.defaults["betas"] == (0.9, 0.95)
+    assert named(model, radam) == trained(model)
+    decaying = named(model, type("", (), {"param_groups": radam.param_groups[:1]}))
+    assert {"embedding.weight", "head.weight"} <= decaying
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+    for _ in range(10):  # the first steps of RAdam could not tell a decay from a gradient
+        radam.step()
+    for name, parameter in model.named_parameters():
+        factor = (1 - 0.5 * 0.1) ** 10 if name in decaying else 1.0
+        torch.testing.assert_close(parameter.detach(), factor * before[name])
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon", "radam"])
 def test_the_state_survives_to_the_last_bit(name, generator):
     config = TrainConfig(optimizer=name)
     inputs = torch.randint(8, (5, 7), generator=generator)

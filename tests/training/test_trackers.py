@@ -62,10 +62,15 @@ def test_tensorboard_gets_every_number_of_every_line(tmp_path, board):
     assert found.scalars == expected
 
 
-def test_trackio_gets_every_line(tmp_path, monkeypatch):
+def test_trackio_gets_every_line_and_keeps_off_standard_output(tmp_path, monkeypatch, capsys):
     calls = []
+
+    def init(**options):
+        print("* Trackio project initialized")
+        calls.append(("init", options))
+
     fake = SimpleNamespace(
-        init=lambda **options: calls.append(("init", options)),
+        init=init,
         log=lambda numbers, step: calls.append(("log", {"step": step, **numbers})),
         finish=lambda: calls.append(("finish", {})),
     )
@@ -80,6 +85,7 @@ def test_trackio_gets_every_line(tmp_path, monkeypatch):
         "resume": "allow",
     }
     assert [line for name, line in calls if name == "log"] == run.metrics()
+    assert capsys.readouterr().out == ""
 
 
 def test_tracking_changes_nothing_and_may_change(tmp_path, board):

@@ -1,7 +1,8 @@
 """Metrics to TensorBoard or trackio, beside metrics.jsonl; both packages are extras."""
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -33,11 +34,14 @@ def tracking(name: str | None, run: Run) -> Iterator[Track]:
     else:
         trackio = import_module("trackio")
         project = run.folder.resolve().parent.name
-        trackio.init(project=project, name=run.folder.name, config=run.config, resume="allow")
+        # It talks to standard output, which belongs to our own result.
+        with redirect_stdout(sys.stderr):
+            trackio.init(project=project, name=run.folder.name, config=run.config, resume="allow")
         try:
             yield lambda line: trackio.log(_numbers(line), step=line["step"])
         finally:
-            trackio.finish()
+            with redirect_stdout(sys.stderr):
+                trackio.finish()
 
 
 def _scalars(board: Any, line: dict[str, Any]) -> None:
