@@ -79,6 +79,14 @@ def test_windows_are_stretches_of_the_stream(pydoc, split):
     assert counted.max() > 0
 
 
+def test_documents_of_a_window_count_from_0(tmp_path):
+    store = prepare(write_lines(tmp_path / "a.jsonl", ["x"] * 50), BYTES, tmp_path)
+    tokens, counted = store.windows("train", 3, torch.arange(40))
+    expected = {BYTES.bos_token_id: [0, 0, 1], ord("x"): [0, 1, 1]}
+    assert {int(row[0]) for row in tokens} == set(expected)
+    assert counted.tolist() == [expected[int(row[0])] for row in tokens]
+
+
 def test_windows_of_an_epoch_do_not_overlap(pydoc):
     length, total = 64, pydoc.tokens("heldout")
     blocks = (total - length + 1) // length
