@@ -6,8 +6,9 @@ torchrun --nproc-per-node 2 -m tests.training.pair FOLDER CORPUS
 import sys
 from pathlib import Path
 
-from bayesattn.models.architectures import Transformer
-from bayesattn.training import TrainConfig, train_language, train_tunnel
+from bayesattn.models.architectures import Transformer, build
+from bayesattn.training import TrainConfig, TunnelTask, train_language, train_tunnel
+from bayesattn.training.timing import steps_within
 from bayesattn.tunnels import Bijection
 from tests.training.language_toy import toy_language
 
@@ -15,11 +16,12 @@ CONFIG = TrainConfig(steps=6, batch_size=8, threads=1, log_every=1, warmup=0, de
 
 
 def train_both(folder, corpus):
-    """Last steps of both, for those who wait."""
-    model = Transformer(layers=1, width=8, heads=2)
-    tunnel = train_tunnel(Bijection(4), model, CONFIG, folder / "tunnel")
-    language = train_language(toy_language(corpus), CONFIG, folder / "language")
-    return f"{tunnel.finished['step']},{language.finished['step']}"
+    """Last steps of both, and how many fit into a minute; all processes say the same."""
+    model, tunnel = Transformer(layers=1, width=8, heads=2), Bijection(4)
+    first = train_tunnel(tunnel, model, CONFIG, folder / "tunnel")
+    second = train_language(toy_language(corpus), CONFIG, folder / "language")
+    steps = steps_within(1, TunnelTask(tunnel, "posterior"), build(model, tunnel, 0), CONFIG)
+    return f"{first.finished['step']} {second.finished['step']} {steps}"
 
 
 if __name__ == "__main__":

@@ -51,6 +51,27 @@ def test_averaged_weights_are_what_is_loaded(tmp_path, corpus):
     assert torch.equal(found.lm_head.weight, average["lm_head.weight"])
 
 
+def losses(run):
+    return [line["loss"] for line in run.metrics() if "loss" in line]
+
+
+def test_pieces_learn_the_same(tmp_path, corpus, trained):
+    """Rows have different numbers of targets, and yet nothing changes."""
+    training = toy_training(accumulate=2)
+    run = train_language(toy_language(corpus), training, tmp_path / "run", progress=False)
+    assert losses(run) == pytest.approx(losses(trained), rel=1e-5)
+    assert run.finished["metrics"]["heldout"] == pytest.approx(
+        trained.finished["metrics"]["heldout"], rel=1e-5
+    )
+
+
+def test_half_precision_learns_nearly_the_same(tmp_path, corpus, trained):
+    training = toy_training(precision="bf16")
+    run = train_language(toy_language(corpus), training, tmp_path / "run", progress=False)
+    assert losses(run) == pytest.approx(losses(trained), rel=5e-3)
+    assert losses(run) != losses(trained)
+
+
 class Killed(BaseException):
     """As sudden as kill -9."""
 

@@ -8,18 +8,20 @@ from typing import Annotated, Any, ClassVar
 
 from tyro.conf import Positional, arg
 
-from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.console import mistakes
 from bayesattn.errors import UserError
 from bayesattn.models.architectures import ARCHITECTURES, Architecture, build, make_architecture
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.errors import TrainingError
 from bayesattn.training.options import parse_pairs, value_of
+from bayesattn.training.outcome import show_outcome
 from bayesattn.training.runs import Run
 from bayesattn.training.timing import steps_within
 from bayesattn.training.tunnel import TunnelTask, parse_config, train_tunnel
 from bayesattn.tunnels import TUNNELS, Tunnel, make_tunnel
 
 JsonTarget = Annotated[str | None, arg(metavar="FILE")]
+HEADINGS = {"mae": "mae (bits)", "kl": "kl (bits)"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,23 +135,8 @@ def _train(
         run = train_tunnel(tunnel, architecture, config, folder, command=command)
     except TrainingError as error:
         raise UserError(str(error)) from error
-    result = run.finished
-    assert result is not None
-    if json_target:
-        write_json({"run": str(folder), **result}, json_target)
-    if json_target != "-":
-        show_rows([{"run": str(folder), **_printed(result)}])
+    show_outcome(run, folder, HEADINGS, json_target)
     return 0
-
-
-def _printed(result: dict[str, Any]) -> dict[str, str]:
-    numbers = {f"{name} (bits)": f"{value:.2g}" for name, value in result["metrics"].items()}
-    return {
-        "step": str(result["step"]),
-        **numbers,
-        "seconds": f"{result['seconds']:.0f}",
-        "stopped": result["stopped"],
-    }
 
 
 def _options(tunnel: type[Tunnel], kind: type[Architecture], words: Sequence[str]) -> type:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from tyro.conf import Positional, Suppress, arg
 
-from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.console import mistakes, write_json
 from bayesattn.corpora import CorpusError
 from bayesattn.errors import UserError
 from bayesattn.training.config import TrainConfig
@@ -19,6 +19,7 @@ from bayesattn.training.generation import generate
 from bayesattn.training.language import parse_config, steps_for, train_language
 from bayesattn.training.language_config import LanguageConfig
 from bayesattn.training.options import parse_pairs
+from bayesattn.training.outcome import show_outcome
 from bayesattn.training.recipes import LANGUAGE_RECIPES
 from bayesattn.training.runs import Run
 
@@ -199,23 +200,8 @@ def _train(
         run = train_language(language, training, folder, command=command)
     except (TrainingError, CorpusError) as error:
         raise UserError(str(error)) from error
-    result = run.finished
-    assert result is not None
-    if json_target:
-        write_json({"run": str(folder), **result}, json_target)
-    if json_target != "-":
-        show_rows([{"run": str(folder), **_printed(result)}])
+    show_outcome(run, folder, HEADINGS, json_target)
     return 0
-
-
-def _printed(result: dict[str, Any]) -> dict[str, str]:
-    numbers = {HEADINGS[name]: f"{value:.3g}" for name, value in result["metrics"].items()}
-    return {
-        "step": str(result["step"]),
-        **numbers,
-        "seconds": f"{result['seconds']:.0f}",
-        "stopped": result["stopped"],
-    }
 
 
 def _options(name: str, words: Sequence[str]) -> type:

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from accelerate.utils import broadcast_object_list
 from torch import nn
 
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.errors import DivergedError
 from bayesattn.training.interrupt import Interrupt
 from bayesattn.training.learner import Learner, load_model_tensors
-from bayesattn.training.machine import make_accelerator, using_threads
+from bayesattn.training.machine import agreed, make_accelerator, using_threads
 from bayesattn.training.progress import Bar
 from bayesattn.training.runs import Run
 from bayesattn.training.schedule import checkpoint_steps
@@ -212,8 +211,7 @@ class _Loop:
         return bool(self.accelerator.reduce(asked))
 
     def _agreed(self, value: Any) -> Any:
-        """What the main process says."""
-        return broadcast_object_list([value])[0] if self.accelerator.num_processes > 1 else value
+        return agreed(self.accelerator, value)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

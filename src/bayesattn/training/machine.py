@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from transformers.utils import logging
 
 
@@ -15,6 +17,11 @@ def make_accelerator() -> Accelerator:
     float64 of exact posteriors.
     """
     return Accelerator(cpu=not torch.cuda.is_available())
+
+
+def agreed(accelerator: Accelerator, value: Any) -> Any:
+    """What the main process says."""
+    return broadcast_object_list([value])[0] if accelerator.num_processes > 1 else value
 
 
 def device() -> torch.device:
