@@ -86,5 +86,7 @@ def test_dead_values_where_all_see_all():
     alpha = torch.tensor([[0.995, 0.005, 0.0], [0.98, 0.01, 0.01]])
     # two queries would use each of three values for 2/3: a hundredth of it is 0.0067
     assert Routing(alpha, alpha.mT, alpha).dead.tolist() == [False, False, False]
+    alpha[1, 2] = 0.008
+    assert Routing(alpha, alpha.mT, alpha).dead.tolist() == [False, False, False]
     alpha[1, 2] = 0.006
     assert Routing(alpha, alpha.mT, alpha).dead.tolist() == [False, False, True]

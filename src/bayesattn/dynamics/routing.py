@@ -78,4 +78,4 @@ class Routing:
             return self.usage < DEAD * queries / keys
         seen = self.visible.to(self.alpha.dtype)
         uniform = (seen / seen.sum(-1, keepdim=True).clamp(min=1)).sum(-2)
-        return (self.usage < DEAD * uniform) & (uniform > 0)
+        return self.usage < DEAD * uniform

@@ -211,9 +211,11 @@ class DynamicsEM(Study[EMRecipe]):
         losses.axhline(chain_floor(), color="grey", ls=":")
         losses.set(xlabel="step", ylabel="loss on fresh sequences, nats")
         losses.set_title("tuned rates (dotted: floor)", fontsize=10)
-        uniform = math.log(CHAIN.outcomes)
+        lowest = min(min(curve(numbers, f"{n}: validation loss by rate")) for n in SCHEDULES)
         sweep.set(xscale="log", xlabel="base learning rate", ylabel="mean validation loss, nats")
-        sweep.set_ylim(top=uniform + 0.1)
+        sweep.set_ylim(lowest - 0.01, math.log(CHAIN.outcomes) + 0.05)
+        sweep.set_xticks(recipe.rates, [f"{rate:g}" for rate in recipe.rates], fontsize=7)
+        sweep.minorticks_off()
         sweep.set_title("what tuning chose from", fontsize=10)
         figure.legend(loc="outside lower center", ncols=3, fontsize=8)
         caption = (
