@@ -19,18 +19,17 @@ HAYSTACK = torch.tensor(
 )
 
 
-def merging_digits():
+def merging_digits(texts, vocabulary):
     """A tokenizer like GPT-2's, which has tokens for some numbers of several digits."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=300,
+        vocab_size=vocabulary,
         special_tokens=["<bos>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = [f" {number * 7919 % 100_000}" for number in range(3000)]
     tokenizer.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<bos>")
 
@@ -228,7 +227,8 @@ def test_several_needles_may_hide_in_running_text(kind):
 
 @pytest.mark.parametrize("kind", ["passkey", "noise", "multikey", "multivalue"])
 def test_tokenizers_that_merge_digits_get_numbers_of_equal_length(kind):
-    tokenizer = merging_digits()
+    texts = [f" {number * 7919 % 100_000}" for number in range(3000)]
+    tokenizer = merging_digits(texts, 300)
     numbers = encode(tokenizer, [f" {number}" for number in range(10_000, 11_000)])
     assert len({len(tokens) for tokens in numbers}) > 1
     maker = NeedleMaker(tokenizer, kind)
@@ -239,6 +239,16 @@ def test_tokenizers_that_merge_digits_get_numbers_of_equal_length(kind):
         assert encode(tokenizer, [" " + ", ".join(values)])[0] == prompts.answers[row].tolist()
         assert all(value in tokenizer.decode(prompts.tokens[row]) for value in values)
     assert len({tuple(row) for row in prompts.answers.tolist()}) > 25
+
+
+def test_a_single_pair_that_is_merged_is_noticed(generator):
+    tokenizer = merging_digits(["23"], 258)
+    assert [len(tokens) for tokens in encode(tokenizer, ["22", "23"])] == [2, 1]
+    maker = NeedleMaker(tokenizer)
+    tokens, used = maker.training(400, maker.shortest + maker.answer_length, generator)
+    for row, end in zip(tokens, used.tolist(), strict=True):
+        answer = tokenizer.decode(row[:end])[-6:]
+        assert encode(tokenizer, [answer])[0] == row[end - maker.answer_length : end].tolist()
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from bayesattn.corpora.errors import CorpusError
 from bayesattn.corpora.tokenizers import encode
 
-CHECKED = 32
+CHECKED = 256
 """Random values with which a form is compared with its tokenizer."""
 POOL = 4096
 """Numbers to choose from with a tokenizer that merges digits."""

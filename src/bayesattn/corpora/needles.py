@@ -210,7 +210,7 @@ class NeedleMaker:
         used = head + body + len(self._question)
         width = int(used.max()) if width is None else width
         position = torch.arange(width) - head  # inside the body
-        passed = sum((position >= begins[:, m, None] + size).long() for m in range(self.needles))
+        passed = sum((position >= begins[:, m, None]).long() for m in range(self.needles))
         tokens = self._haystack.tokens(start, position - size * passed)
         for m in range(self.needles):
             inside = position - begins[:, m, None]

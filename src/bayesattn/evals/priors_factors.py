@@ -13,10 +13,13 @@ from torch import Tensor, nn
 from bayesattn.attention import attend
 from bayesattn.attention.theorem import Decomposed
 from bayesattn.corpora import NeedleMaker
+from bayesattn.encodings import Rotation
 from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.evals.priors import attending, our_model, prior_of
 from bayesattn.models import BayesForCausalLM
 from bayesattn.models.layers import BayesAttention
+from bayesattn.models.layout import Layout
+from bayesattn.priors import Prior
 from bayesattn.training.language import LanguageModel
 
 LONGEST = 512
@@ -78,7 +81,8 @@ def decomposed(model: BayesForCausalLM, tokens: Tensor) -> dict[int, Decomposed]
 
             def hear(module: nn.Module, arguments: tuple[Any, ...], number: int = number) -> None:
                 assert isinstance(module, BayesAttention)
-                found[number] = _take_apart(model, module, *arguments[:4])
+                x, _, layout, turn, *_ = arguments
+                found[number] = _take_apart(x, module, prior_of(model, module), layout, turn)
 
             handle: Any = attention.register_forward_pre_hook(hear)
             hooks.callback(handle.remove)
@@ -87,12 +91,7 @@ def decomposed(model: BayesForCausalLM, tokens: Tensor) -> dict[int, Decomposed]
 
 
 def _take_apart(
-    model: BayesForCausalLM,
-    attention: BayesAttention,
-    x: Tensor,
-    table: Any,
-    layout: Any,
-    turn: Any,
+    x: Tensor, attention: BayesAttention, prior: Prior, layout: Layout, turn: Rotation | None
 ) -> Decomposed:
     """What `BayesAttention.forward` computes from the same arguments, in factors."""
     q, k, v = (
@@ -105,7 +104,7 @@ def _take_apart(
         q,
         k,
         v,
-        prior_of(model, attention) if table is None else table,
+        prior,
         decompose=True,
         ssmax=attention.ssmax,
         window=attention.config.sliding_window,
