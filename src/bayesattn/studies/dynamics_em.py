@@ -57,7 +57,7 @@ class EMRecipe(Recipe):
 
 
 FINE = (0.03, 0.056, 0.1, 0.18, 0.3, 0.56, 1.0, 1.8, 3.0, 5.6)
-FINE_NORMS = (0.003, 0.01, 0.018, 0.03, 0.056, 0.1, 0.18, 0.3, 1.0)
+FINE_NORMS = (0.003, 0.01, 0.018, 0.03, 0.056, 0.1, 0.18, 0.3, 0.56, 1.0)
 
 
 @register
@@ -99,8 +99,8 @@ class DynamicsEM(Study[EMRecipe]):
                 sequences=64,
                 watched=64,
                 steps=200,
-                rates=FINE,
-                norms=FINE_NORMS,
+                rates=FINE[2:],
+                norms=FINE_NORMS[2:-1],
                 looks=40,
             ),
             # The authors' length and steps.
