@@ -67,6 +67,7 @@ class Task:
     tolerance: float
     memory: int
     threads: int
+    segment: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +75,7 @@ class PromptBench:
     """Time one long prompt against the authors' way, in turns, with peak memory of each."""
 
     source: Annotated[Positional[str | None], arg(metavar="MODEL")] = None
-    """Folder of a run or of a Hugging Face model of ours; the small recipe, untrained and with
-    half of its heads local, if not given."""
+    """Folder of a run, or of a model of ours; the small recipe, untrained, if not given."""
     length: int = 64_000
     """Tokens of the prompt. At 64,000 the authors' way takes a quarter of an hour or more."""
     tolerance: float = 1e-4
@@ -99,8 +99,8 @@ class PromptBench:
         return 0
 
 
-def run(config: PromptBench) -> list[Row]:
-    """One row for each way."""
+def run(config: PromptBench, segment: int = SEGMENT) -> list[Row]:
+    """One row for each way, which take turns of `segment` tokens."""
     if config.rounds < 1:
         raise UserError(f"--rounds must be 1 or more, not {config.rounds}.")
     with mistakes():
@@ -116,12 +116,13 @@ def run(config: PromptBench) -> list[Row]:
             config.tolerance,
             int(config.memory * GIBIBYTE),
             torch.get_num_threads(),
+            segment,
         )
         for way in WAYS:  # what a model cannot do is said here, not in another process
             _reader(way, model, task)
     answer = prompts.answers[0, scored]
     del model
-    turns = -(-len(task.tokens) // SEGMENT)
+    turns = -(-len(task.tokens) // segment)
     seconds: dict[Way, list[float]] = {way: [] for way in WAYS}
     with _contenders(task) as contenders, Console(stderr=True).status("warming up") as status:
         for _ in range(config.rounds):
@@ -166,7 +167,7 @@ def _load(source: str | None) -> LanguageModel:
         return load_language_model(source)
     language, _ = small()
     tokenizer = load_tokenizer(language.tokenizer)
-    model = language.build(tokenizer, 0, prior_options={"init": "mixed"})
+    model = language.build(tokenizer, 0)  # half of its heads start local
     return LanguageModel(model.eval(), tokenizer, language.length, "small, untrained")
 
 
@@ -212,7 +213,8 @@ def _contend(way: Way, task: Task, connection: Connection) -> None:
     connection.send("ready")
     found: list[Tensor] = []
     while isinstance(turn := connection.recv(), int):
-        first, stop = turn * SEGMENT, min((turn + 1) * SEGMENT, tokens.shape[1])
+        first = turn * task.segment
+        stop = min(first + task.segment, tokens.shape[1])
         asked = [at - first for at in task.asked if first <= at < stop]
         begin = time.perf_counter()
         reader.rewind(first)
