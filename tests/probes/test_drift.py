@@ -10,6 +10,8 @@ from scipy.spatial.distance import jensenshannon
 from bayesattn.models.architectures import LSTM, Transformer, build
 from bayesattn.probes.drift import (
     KINDS,
+    Drift,
+    Path,
     follow,
     jensen_shannon,
     measure_drift,
@@ -36,6 +38,15 @@ def test_settling_by_hand():
     # what never moves, or is there at once, settles in the first interval
     assert settling_step(steps, [0.0, 0.0, 0.0, 0.0], 0.5) == 5
     assert settling_step(steps, [1.0, 0.0, 0.0, 0.0], 0.9) == 5
+
+
+def test_an_error_is_right_when_it_is_twice_its_end():
+    curve = {"mae": [1.0, 0.5, 0.3, 0.1, 0.1], "attention": [1.0, 0.0, 0.0, 0.0, 0.0]}
+    path = Path(steps=[0, 10, 20, 40, 80], curves=curve, layers={})
+    assert path.reaching("mae") == pytest.approx(30)
+    assert path.settling("attention") == pytest.approx(9)
+    drift = Drift(trained=path, straight=path, frame_null=0.0)
+    assert drift.precision() == drift.precision_null() == pytest.approx(math.log2(30 / 9))
 
 
 def test_jensen_shannon_is_that_of_scipy(generator):

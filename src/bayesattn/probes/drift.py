@@ -10,6 +10,7 @@ on the same sequences at every checkpoint. A curve is settled when what separate
 has fallen to a tenth of what it was at the start, and half-settled at a half.
 
     dissociation = log2( settling step of the values / settling step of attention )
+    precision    = log2( step from which the error is at most twice its end / the same )
 
 positive if attention freezes first. The two drifts are different functions of the weights, so they
 would not settle together even on a straight path: the null walks straight from the first to the
@@ -36,6 +37,7 @@ from bayesattn.training import Run, load_predictor
 from bayesattn.tunnels import Batch
 
 SETTLED, HALF = 0.1, 0.5
+TWICE = 2.0
 FEWEST_CHECKPOINTS = 3
 KINDS = ("attention", "values", "attention outputs", "frame", "mae", "kl")
 
@@ -54,6 +56,12 @@ class Path:
         """Step at which a curve has come to within `share` of its end; see `settling_step`."""
         return settling_step(self.steps, self.curves[kind], share)
 
+    def reaching(self, kind: str, times: float = TWICE) -> float:
+        """Step from which on a curve that falls stays below `times` its end."""
+        curve = self.curves[kind]
+        whole = abs(curve[0] - curve[-1]) or 1.0
+        return settling_step(self.steps, curve, (times - 1) * abs(curve[-1]) / whole)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
@@ -71,6 +79,14 @@ class Drift:
     def dissociation_null(self, slow: str, fast: str = "attention") -> float:
         """The same on the straight path."""
         return _log_ratio(self.straight, slow, fast)
+
+    def precision(self) -> float:
+        """log2 of how much later the entropy error is right than attention is settled."""
+        return _precision(self.trained)
+
+    def precision_null(self) -> float:
+        """The same on the straight path."""
+        return _precision(self.straight)
 
     def summary(self) -> dict[str, dict[str, float]]:
         """Settling steps and half-lives of every kind, in training and on the straight path."""
@@ -94,6 +110,8 @@ class Drift:
             "summary": self.summary(),
             "dissociation": {kind: self.dissociation(kind) for kind in kinds},
             "dissociation, straight path": {kind: self.dissociation_null(kind) for kind in kinds},
+            "precision": self.precision(),
+            "precision, straight path": self.precision_null(),
         }
 
 
@@ -226,3 +244,7 @@ def _weights(model: Predictor) -> Tensor:
 
 def _log_ratio(path: Path, slow: str, fast: str) -> float:
     return math.log2(path.settling(slow) / path.settling(fast))
+
+
+def _precision(path: Path) -> float:
+    return math.log2(path.reaching("mae") / path.settling("attention"))
