@@ -67,6 +67,9 @@ COMMANDS = {
     "bench training": Command(
         "bayesattn.benchmarks.training:TrainingBench", "time training against plain torch loops"
     ),
+    "bench probing": Command(
+        "bayesattn.benchmarks.probing:ProbingBench", "time looking inside against a plain pass"
+    ),
     "bench prompt": Command(
         "bayesattn.benchmarks.long_prompt:PromptBench",
         "time a long prompt the authors' way and ours",

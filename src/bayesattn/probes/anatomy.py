@@ -95,7 +95,7 @@ class AttentionPart:
         if first is not None:
             return softmax(content if log_prior is None else content + log_prior, visible)
         hidden = torch.zeros(visible.shape, device=q.device).masked_fill(~visible, float("-inf"))
-        return (content + (hidden if log_prior is None else log_prior + hidden)).softmax(-1)
+        return content.add_(hidden if log_prior is None else log_prior + hidden).softmax(-1)
 
     def _log_prior(self, call: Call, seen: Visibility, q: Tensor) -> Tensor | None:
         prior: Prior | Tensor | None = self.module.prior if call.table is None else call.table

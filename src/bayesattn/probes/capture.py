@@ -93,13 +93,16 @@ def stream(
     wanted = resolve(parts, names)
     device = device_of(model)
     rows = None if positions is None else positions.to(device)
+    # what leaves a layer enters the next: one copy is enough
+    same = {
+        f"layers.{at}.residual_before": f"layers.{at - 1}.residual_after" if at else "embedding"
+        for at in range(len(parts.layers))
+    }
     for batch in inputs.split(batch_size) if isinstance(inputs, Tensor) else inputs:
         kept: dict[str, Tensor] = {}
-        with evaluating(model), listening(parts, wanted, rows, kept):
-            logits = parts.logits(batch.to(device), rows)
-        if "logits" in wanted:
-            kept["logits"] = logits
-        yield Captured({name: kept[name].cpu() for name in wanted}, positions)
+        with evaluating(model), listening(parts, [same.get(x, x) for x in wanted], rows, kept):
+            kept["logits"] = parts.logits(batch.to(device), rows)
+        yield Captured({name: kept[same.get(name, name)].cpu() for name in wanted}, positions)
 
 
 def resolve(parts: Anatomy, names: Sequence[str]) -> list[str]:
@@ -149,9 +152,7 @@ def _hang_on_layer(hooks: ExitStack, parts: Anatomy, at: int, own: set[str], kee
     layer, prefix = parts.layers[at], f"layers.{at}."
 
     def before(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-        keep(f"{prefix}residual_before", arguments[0])
-        if at == 0:
-            keep("embedding", arguments[0])
+        keep("embedding", arguments[0])
 
     def middle(_: nn.Module, arguments: tuple[Any, ...]) -> None:
         keep(f"{prefix}residual_mid", arguments[0])
@@ -162,7 +163,7 @@ def _hang_on_layer(hooks: ExitStack, parts: Anatomy, at: int, own: set[str], kee
     def after(_: nn.Module, __: Any, output: Any) -> None:
         keep(f"{prefix}residual_after", first_tensor(output))
 
-    if own & {"residual_before", "embedding"}:
+    if "embedding" in own and at == 0:
         hooks.enter_context(hanging(layer.block.register_forward_pre_hook(before)))
     if "residual_mid" in own and layer.middle is not None:
         hooks.enter_context(hanging(layer.middle.register_forward_pre_hook(middle)))
@@ -186,24 +187,25 @@ def _hang_on_attention(
     raw: dict[str, Tensor] = {}
 
     def keep(name: str, x: Tensor) -> None:
-        """From [B, heads, T, D] to [B, P, heads, D]."""
+        """From [B, T, heads · D], whose rows are whole in memory, to [B, P, heads, D]."""
         if name in own:
-            x = x if rows is None or name == "attention" else x.index_select(2, rows)
-            kept[prefix + name] = x.transpose(1, 2)
+            x = x if rows is None else x.index_select(1, rows)
+            kept[prefix + name] = part.split(x).transpose(1, 2)
 
     def finish(_: nn.Module, arguments: tuple[Any, ...]) -> None:
         (call,) = calls
-        if "head_outputs" in own:
-            keep("head_outputs", part.split(arguments[0]))
-        if "v" in own:
-            keep("v", part.split(raw["v"]))
+        keep("head_outputs", arguments[0])
+        for name in own & raw.keys():
+            keep(name, raw[name])
         turned = {name: part.split(raw[name]) for name in ("q", "k") if name in raw}
         if call.rotation is not None:
             turned = {name: call.rotation(x) for name, x in turned.items()}
-        for name, x in turned.items():
-            keep(name, x)
+            for name in own & turned.keys():
+                x = turned[name] if rows is None else turned[name].index_select(2, rows)
+                kept[prefix + name] = x.transpose(1, 2)
         if "attention" in own:
-            keep("attention", part.posterior(call, turned["q"], turned["k"], rows))
+            attention = part.posterior(call, turned["q"], turned["k"], rows)
+            kept[f"{prefix}attention"] = attention.transpose(1, 2)
         calls.clear()
         raw.clear()
 

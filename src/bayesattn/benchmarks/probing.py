@@ -1,0 +1,127 @@
+"""`bayesattn bench probing`: what looking inside costs, against a plain pass over one batch."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import torch
+from rich.console import Console
+from tyro.conf import arg
+
+from bayesattn.benchmarks.measure import interleave
+from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.errors import UserError
+from bayesattn.evals.prediction import evaluating
+from bayesattn.models.architectures import Predictor, Transformer, build
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.capture import capture, resolve
+from bayesattn.tunnels import HMM, Bijection, Tunnel
+
+CASES: dict[str, tuple[Tunnel, Transformer]] = {
+    "bijection of 10": (Bijection(10, replacement=True), Transformer(prior="ggd")),
+    "bijection of 20": (
+        Bijection(20, replacement=True),
+        Transformer(layers=6, width=192, heads=6, prior="ggd"),
+    ),
+    "filter of 5 states": (
+        HMM(5, 5, 20),
+        Transformer(layers=4, width=96, prior="ggd", exempt_header=True),
+    ),
+}
+"""The sizes of our studies, and the authors' bijection model."""
+NAMES = {
+    "everything": ["*"],
+    "attention": ["layers.*.attention"],
+    "residuals": ["layers.*.residual_*"],
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One capture beside a plain pass."""
+
+    case: str
+    names: str
+    ratio: float
+    """Best time over the best time of a plain pass in the same rounds."""
+    ratio_low: float
+    ratio_high: float
+    """Quartiles of the ratio round by round."""
+    rounds: int
+    seconds: float
+    """Best time of one capture."""
+    tensors: int
+    """Names captured."""
+    batch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbingBench:
+    """Time capturing what a model computes against a plain pass over the same batch."""
+
+    batch: int = 256
+    """Sequences."""
+    seconds: float = 10.0
+    """Time to spend on each model; three rounds at the least."""
+    json: Annotated[str | None, arg(metavar="FILE")] = None
+    """Write JSON to this file as well ("-": to standard output, instead of a table)."""
+
+    def run(self) -> int:
+        """Measure and print."""
+        if self.batch < 1:
+            raise UserError(f"--batch counts sequences: it must be positive, not {self.batch}.")
+        log = Console(stderr=True)
+        rows: list[Row] = []
+        for case, (tunnel, architecture) in CASES.items():
+            with log.status(case), mistakes():
+                model = build(architecture, tunnel, 0).eval()
+                rows += measure(case, model, tunnel, self.batch, self.seconds)
+        if self.json:
+            threads = torch.get_num_threads()
+            write_json([asdict(row) | {"threads": threads} for row in rows], self.json)
+        if self.json != "-":
+            print(f"{torch.get_num_threads()} threads, batches of {self.batch}")
+            show_rows([_printed(row) for row in rows])
+        return 0
+
+
+def measure(
+    case: str, model: Predictor, tunnel: Tunnel, batch_size: int, seconds: float
+) -> list[Row]:
+    """Every set of names at the scored positions, in the same rounds as a plain pass."""
+    batch = tunnel.sample(batch_size, torch.Generator().manual_seed(0))
+
+    def plain() -> object:
+        with evaluating(model):
+            return model(batch.inputs, batch.scored)
+
+    def captured(names: list[str]) -> Callable[[], object]:
+        return lambda: capture(model, batch.inputs, names, batch.scored, batch_size)
+
+    calls = {"plain": plain} | {name: captured(names) for name, names in NAMES.items()}
+    times = interleave(calls, "plain", seconds)
+    return [
+        Row(
+            case,
+            name,
+            times[name].ratio,
+            times[name].low,
+            times[name].high,
+            times[name].rounds,
+            times[name].seconds,
+            len(resolve(anatomy(model), names)),
+            batch_size,
+        )
+        for name, names in NAMES.items()
+    ]
+
+
+def _printed(row: Row) -> dict[str, str]:
+    return {
+        "model of": row.case,
+        "captured": f"{row.names} ({row.tensors} names)",
+        "ratio": f"{row.ratio:.2f}",
+        "quartiles": f"{row.ratio_low:.2f}-{row.ratio_high:.2f}",
+        "rounds": str(row.rounds),
+        "ms": f"{1000 * row.seconds:.1f}",
+    }
