@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from bayesattn.cli import main
-from bayesattn.training import LANGUAGE_RECIPES, Run, language_commands, load_language_model
+from bayesattn.training import (
+    LANGUAGE_RECIPES,
+    Run,
+    language_commands,
+    load_language_model,
+    timing,
+)
 from tests.training.language_toy import STEPS
 
 SMALL = ["--size", "nano", "--layers", "1", "--width", "16", "--heads", "2", "--length", "112"]
@@ -97,7 +103,8 @@ def test_minutes_are_counted_out_once(corpus, monkeypatch):
     assert asked == [0.5]
 
 
-def test_minutes_are_really_timed(corpus):
+def test_minutes_are_really_timed(corpus, monkeypatch):
+    monkeypatch.setattr(timing, "TIMED", 3)
     words = [*SMALL, "--batch-size", "4", "--corpus", str(corpus), "--threads", "1"]
     assert main(["lm", "train", *words, "--minutes", "0.001", "--out", "run"]) == 0
     assert Run.open("run").finished["step"] >= 1
@@ -191,11 +198,10 @@ def test_export(capsys, trained):
 
 
 def test_help_shows_the_recipes_own_defaults(capsys):
-    for name, shown in (("tiny", "128"), ("l6", "589824")):
+    for name in ("tiny", "l6"):
         with pytest.raises(SystemExit):
             main(["lm", "train", name, "--help"])
         out = capsys.readouterr().out
         language, training = LANGUAGE_RECIPES[name]()
         assert f"(default: {training.steps})" in out and f"(default: {language.length})" in out
         assert "--labels" not in out and "--no-ssmax" in out
-        assert shown

@@ -44,9 +44,10 @@ class _Training(TrainConfig):
 class LanguageTrain:
     """Train a language model, or continue a run that was stopped.
 
-    A recipe is a starting point, and each option changes one thing of it: `bayesattn lm train tiny
-    --prior laplace --out RUN`. The same command continues a run that was interrupted or killed, and
-    so does `bayesattn lm train --resume RUN`; either way it ends as if nothing had happened.
+    A recipe is a starting point, and each option changes one thing of it; defaults are those of the
+    recipe, here `tiny`, or the one named before --help. The same command continues a run that was
+    interrupted or killed, and so does `bayesattn lm train --resume RUN`; either way it ends as if
+    nothing had happened.
     """
 
     words: ClassVar[tuple[str, ...]] = ()
