@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from scipy.stats import binom
+from scipy.stats import t as student
 
 from bayesattn.models.architectures import build
 from bayesattn.probes.capture import capture
@@ -84,6 +85,15 @@ def test_interval_over_tokens_holds_the_truth(generator):
         low, high = key_frame(keys, permutations=9).cosine.interval
         held += low <= truth <= high
     assert held >= binom.ppf(0.001, 200, 0.9)
+
+
+def test_interval_is_the_jackknife_over_tokens(generator):
+    keys = torch.randn(9, 5, generator=generator, dtype=torch.float64)
+    left = torch.stack([pair_cosine(torch.cat([keys[:i], keys[i + 1 :]])) for i in range(9)])
+    error = float((8 / 9 * (left - left.mean()).square().sum()).sqrt())
+    half, mean = float(student.ppf(0.975, 8)) * error, float(pair_cosine(keys))
+    found = key_frame(keys, permutations=9).cosine.interval
+    assert found == pytest.approx((mean - half, mean + half))
 
 
 def test_marchenko_pastur(generator):

@@ -69,9 +69,8 @@ class Probe:
             raise ValueError(f"--out is a page that ends in .html, or a folder, not {self.out}.")
 
     def _title(self, subject: Subject) -> str:
-        return (
-            f"{self.folder}: a {subject.model.architecture.name} that learnt {subject.tunnel.name}"
-        )
+        kind = subject.model.architecture.name
+        return f"{self.folder}: inside a model of {subject.tunnel.name} ({kind})"
 
     def _subtitle(self, subject: Subject) -> str:
         about = subject.about

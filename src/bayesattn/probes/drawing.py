@@ -164,7 +164,8 @@ def draw_drift(found: Drift) -> Picture:
             label = "|ΔH| to the end's" if name == "mae" else name
             axes.plot(path.steps, left, color=colour, marker="o", ms=3, label=label)
         axes.axhline(0.1, color=GREY, lw=1, ls=":")
-        axes.set(title=title, xlabel="step", xscale="symlog")
+        axes.set_xscale("symlog", linthresh=path.steps[1])
+        axes.set(title=title, xlabel="step", xlim=(0, path.steps[-1]))
         axes.title.set_fontsize("medium")
     panels[0].set_ylabel("what is left of the way")
     panels[1].legend(fontsize=8)

@@ -111,7 +111,8 @@ class DynamicsFramePrecision(Study[GeometryRecipe]):
                 label = "entropy error" if kind == "mae" else kind
                 axes.plot(steps, left, "o-", ms=3, color=colour, label=label)
             axes.axhline(0.1, color="grey", ls=":")
-            axes.set(title=title, xlabel="step", xscale="symlog")
+            axes.set_xscale("symlog", linthresh=steps[1])
+            axes.set(title=title, xlabel="step", xlim=(0, steps[-1]))
         figure.axes[0].set_ylabel("left of the way to the end")
         figure.axes[1].legend(fontsize=8)
         caption = "Attention, values and error on their way to where they end; means over seeds."
