@@ -10,6 +10,7 @@ from bayesattn.probes.anatomy import AttentionPart, anatomy
 from bayesattn.probes.capture import available, capture, resolve, stream
 from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.selfcheck import check_capture
+from bayesattn.tunnels import HMM
 from tests.probes.common import (
     BIJECTION,
     OTHERS,
@@ -26,6 +27,14 @@ def test_capture_checks_itself(name):
     assert found.logits_identical and found.value_error == 0
     assert found.attention_error < 1e-6 and found.good
     found.require()
+
+
+@pytest.mark.parametrize("name", ["uniform", "ggd", "exempt", "window"])
+def test_other_kernels_are_checked_against_the_definition(name):
+    """From 64 keys on attention is not computed the way it is captured."""
+    long = HMM(3, 3, 70)
+    found = check_capture(model_of(name, long), inputs_of(long, 2))
+    assert found.good and found.attention_error < 5e-6
 
 
 @pytest.mark.parametrize("options", [{}, {"shared_prior": True}, {"num_key_value_heads": 2}])

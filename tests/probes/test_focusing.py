@@ -5,11 +5,13 @@ import torch
 from scipy.stats import binom
 
 from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.capture import capture
 from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.focusing import (
     focus,
     measure_focusing,
     normalised_entropy,
+    query_key_cosines,
     query_share,
     visible_keys,
 )
@@ -158,6 +160,18 @@ def test_every_layer_and_head_beside_its_nulls():
         assert together.entropy.nulls["even"] == 1 and len(together.by_step["entropy"]) == 6
     itself = measure_focusing(model, BIJECTION, initial=model, sequences=32, permutations=9)[0]
     assert itself.entropy.nulls["untrained"] == pytest.approx(itself.entropy.value)
+
+
+def test_cosines_by_a_loop():
+    model = model_of("grouped", BIJECTION)
+    batch = BIJECTION.sample(3, torch.Generator().manual_seed(0))
+    found = query_key_cosines(model, batch)[1]
+    captured = capture(model, batch.inputs)
+    q, k = captured["layers.1.q"], captured["layers.1.k"]
+    for n, step, head, key in ((0, 0, 0, 3), (1, 4, 3, 2), (2, 5, 2, 10)):
+        one, other = q[n, 2 * step, head], k[n, key, head // 2]
+        expected = float(one @ other / (one.norm() * other.norm()))
+        assert float(found[n, step, head, key]) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_window_is_all_a_query_sees():

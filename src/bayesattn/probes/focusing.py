@@ -18,7 +18,7 @@ from torch import Generator, Tensor, nn
 from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import Anatomy, anatomy
-from bayesattn.probes.capture import Captured, capture
+from bayesattn.probes.capture import capture
 from bayesattn.probes.errors import NotApplicableError, require_samples
 from bayesattn.probes.measured import Measured, chance, mean_over_sequences, plain
 from bayesattn.probes.roles import Roles, roles
@@ -85,23 +85,21 @@ def measure_focusing(
         masks = {}
     found: list[Focus] = []
     visible = visible_keys(parts, batch)
-    before = _captured(initial, batch) if initial is not None else None
-    captured = _captured(model, batch)
+    rows, cosines = attention_rows(model, batch), query_key_cosines(model, batch)
+    before = {} if initial is None else attention_rows(initial, batch)
     for layer in parts.attending:
-        views = {name: _view(captured, layer, name) for name in ("attention", "cosine")}
-        start = None if before is None else _view(before, layer, "attention")
         heads: list[int | None] = [None, *range(parts.attention(layer).heads)]
         for head in heads:
             pick = slice(None) if head is None else slice(head, head + 1)
             found.append(
                 focus(
-                    views["attention"][:, :, pick],
-                    views["cosine"][:, :, pick],
+                    rows[layer][:, :, pick],
+                    cosines[layer][:, :, pick],
                     masks,
                     visible,
                     layer=layer,
                     head=head,
-                    initial=None if start is None else start[:, :, pick],
+                    initial=before[layer][:, :, pick] if before else None,
                     permutations=permutations,
                 )
             )
@@ -187,24 +185,23 @@ def visible_keys(parts: Anatomy, batch: Batch) -> Tensor:
     return (key <= query) & (key > query - window if window is not None else key >= 0)
 
 
-def _captured(model: nn.Module, batch: Batch) -> dict[str, Captured]:
-    """Attention rows at the scored positions; queries and keys everywhere."""
-    return {
-        "rows": capture(model, batch.inputs, ["layers.*.attention"], batch.scored),
-        "all": capture(model, batch.inputs, ["layers.*.q", "layers.*.k"]),
-        "scored": Captured({}, batch.scored),
-    }
+def attention_rows(model: nn.Module, batch: Batch) -> dict[int, Tensor]:
+    """[N, S, H, T] attention of the scored positions, by layer."""
+    captured = capture(model, batch.inputs, ["layers.*.attention"], batch.scored)
+    return {at: captured[f"layers.{at}.attention"] for at in anatomy(model).attending}
 
 
-def _view(captured: dict[str, Captured], layer: int, what: str) -> Tensor:
-    if what == "attention":
-        return captured["rows"][f"layers.{layer}.attention"]
-    q = captured["all"][f"layers.{layer}.q"].transpose(1, 2)
-    k = repeat_heads(captured["all"][f"layers.{layer}.k"].transpose(1, 2), q.shape[1])
-    positions = captured["scored"].positions
-    assert positions is not None
-    unit_q, unit_k = (nn.functional.normalize(x, dim=-1) for x in (q[:, :, positions], k))
-    return (unit_q @ unit_k.transpose(-1, -2)).transpose(1, 2)
+def query_key_cosines(model: nn.Module, batch: Batch) -> dict[int, Tensor]:
+    """[N, S, H, T] cos(q_t, k_j) of the scored positions with all keys, by layer."""
+    queries = capture(model, batch.inputs, ["layers.*.q"], batch.scored)
+    keys = capture(model, batch.inputs, ["layers.*.k"])
+    cosines: dict[int, Tensor] = {}
+    for layer in anatomy(model).attending:
+        q = queries[f"layers.{layer}.q"].transpose(1, 2)
+        k = repeat_heads(keys[f"layers.{layer}.k"].transpose(1, 2), q.shape[1])
+        q, k = (nn.functional.normalize(x, dim=-1) for x in (q, k))
+        cosines[layer] = (q @ k.transpose(-1, -2)).transpose(1, 2)
+    return cosines
 
 
 def _alignment(cosine: Tensor, masks: Roles, orders: Tensor | None) -> Measured | None:
