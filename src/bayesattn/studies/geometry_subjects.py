@@ -84,6 +84,7 @@ def training(tier: Tier, variant: str, seed: int) -> Training:
             labels="posterior",
             seed=seed,
             threads=1,
+            dynamics=True,
         ),
     )
 
@@ -102,9 +103,8 @@ def subjects(tier: Tier, seed: int, recipe: GeometryRecipe) -> Iterator[tuple[st
 
 
 def followed(tier: Tier, variant: str, seed: int) -> Run:
-    """The same training with checkpoints from all over it."""
+    """The run of such a training, with checkpoints from all over it."""
     wanted = training(tier, variant, seed)
-    wanted = wanted._replace(config=replace(wanted.config, dynamics=True))
     folder: Path = runs_folder() / run_name(*wanted)
     return train_tunnel(*wanted, folder, progress=False)
 
@@ -117,6 +117,8 @@ def listed(measured: Numbers, name: str) -> list[float]:
 def _shipped(wanted: Training) -> Predictor | None:
     for name in zoo.names():
         run = Run.open(zoo.locate(f"{zoo.PREFIX}{name}"))
-        if parse_config(run) == tuple(wanted):
+        tunnel, model, config = parse_config(run)
+        # keeping checkpoints does not change what is learnt
+        if (tunnel, model, replace(config, dynamics=wanted.config.dynamics)) == wanted:
             return load_predictor(run)[0]
     return None

@@ -115,6 +115,7 @@ class TunnelBijection(Study[BijectionRecipe]):
                 labels="sampled" if variant == SAMPLED else "posterior",
                 seed=seed,
                 threads=1,
+                dynamics=True,  # dynamics-frame-precision follows the same training
             )
             model = architecture(recipe)
             part = fidelity(tunnel, model, config, sequences=recipe.sequences).parts["inside"]
