@@ -9,7 +9,7 @@ from bayesattn.probes import selfcheck
 from bayesattn.probes.anatomy import AttentionPart, anatomy
 from bayesattn.probes.capture import available, capture, resolve, stream
 from bayesattn.probes.errors import NotApplicableError
-from bayesattn.probes.selfcheck import check_capture
+from bayesattn.probes.selfcheck import SelfCheck, check_capture
 from bayesattn.tunnels import HMM
 from tests.probes.common import (
     BIJECTION,
@@ -162,6 +162,12 @@ def test_heads_in_another_order_are_noticed(monkeypatch):
     assert found.value_error > 0.01 and not found.good
     with pytest.raises(ValueError, match="is not what it computes"):
         found.require()
+
+
+@pytest.mark.parametrize("wrong", [(False, 0.0, 0.0), (True, 1e-9, 0.0), (True, 0.0, 1e-3)])
+def test_one_comparison_that_fails_is_enough(wrong):
+    assert SelfCheck(True, 0.0, 1e-7).good
+    assert not SelfCheck(*wrong).good
 
 
 def test_a_posterior_without_its_prior_is_noticed(monkeypatch):
