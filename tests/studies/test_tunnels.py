@@ -60,7 +60,7 @@ def test_a_study_trains_measures_judges_and_draws(kind, runs, tmp_path):
 def test_a_second_measurement_trains_nothing(runs, monkeypatch):
     study = small(bijection.TunnelBijection)
     first = study.measure(Tier.QUICK, 0)
-    monkeypatch.setattr("bayesattn.training.tunnel.train", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("bayesattn.training.shared.train", lambda *_, **__: pytest.fail("trained"))
     assert study.measure(Tier.QUICK, 0) == first
 
 
