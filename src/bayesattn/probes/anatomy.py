@@ -34,6 +34,14 @@ class Call(NamedTuple):
     layout: Layout
     rotation: Rotation | None
 
+    def turn(self, x: Tensor, rows: Tensor | None) -> Tensor:
+        """Queries or keys [B, heads, T, D] of the positions `rows` (all if None), rotated."""
+        if self.rotation is None:
+            return x
+        if rows is None:
+            return self.rotation(x)
+        return Rotation(*(angles.index_select(2, rows) for angles in self.rotation))(x)
+
 
 @dataclass(frozen=True)
 class AttentionPart:
@@ -73,23 +81,28 @@ class AttentionPart:
         return Call(table, layout, rotation)
 
     def posterior(self, call: Call, q: Tensor, k: Tensor, rows: Tensor | None) -> Tensor:
-        """[B, H, R, T] attention of the queries `rows` (all if None), by the definition.
+        """[B, H, R, T] attention of the queries at `rows` (all if None), by the definition.
 
-        `q` [B, H, T, D] and `k` [B, G, T, D] are those that attention received.
+        Args:
+            call: what the module was given.
+            q: [B, H, R, D] those queries, as attention received them.
+            k: [B, G, T, D] all keys, likewise.
+            rows: [R] positions of the queries.
         """
-        count, layout = q.shape[2], call.layout
+        count, layout = k.shape[2], call.layout
         first = first_visible(count, layout.offset, layout.documents, layout.padding)
         window = self.module.config.sliding_window
         seen = Visibility(count, layout.offset, first, window, layout.exempt)
         visible, log_prior = seen.mask(q.device), self._log_prior(call, seen, q)
         content_factor, prior_factor = self._temperatures(seen, q)
-        if content_factor is not None:
-            q = (q * content_factor[..., None]).to(q.dtype)
         if log_prior is not None and prior_factor is not None:
             log_prior = log_prior * prior_factor[..., None]
         if rows is not None:
-            q, visible = q.index_select(2, rows), visible.index_select(2, rows)
+            visible = visible.index_select(2, rows)
             log_prior = None if log_prior is None else log_prior.index_select(2, rows)
+        if content_factor is not None:
+            factor = content_factor if rows is None else content_factor.index_select(2, rows)
+            q = (q * factor[..., None]).to(q.dtype)
         k = repeat_heads(k, q.shape[1])
         content = torch.matmul(q * (1 / math.sqrt(q.shape[-1])), k.transpose(-1, -2))
         if first is not None:

@@ -28,6 +28,8 @@ from bayesattn.probes.anatomy import Anatomy, Call, anatomy
 from bayesattn.probes.errors import NotApplicableError
 
 OF_ATTENTION = ("q", "k", "v", "attention", "head_outputs")
+LARGE_BLOCK = 31 * 2**20
+"""Bytes; glibc learns from freed blocks up to 32 MiB how much memory to keep."""
 Keep = Callable[[str, Tensor], None]
 
 
@@ -92,6 +94,9 @@ def stream(
     parts = anatomy(model)
     wanted = resolve(parts, names)
     device = device_of(model)
+    # Once a large block was freed, the C library keeps what is freed later instead of returning it:
+    # the page faults of fresh memory would cost more than the copies.
+    torch.empty(LARGE_BLOCK, dtype=torch.uint8)
     rows = None if positions is None else positions.to(device)
     # what leaves a layer enters the next: one copy is enough
     same = {
@@ -186,26 +191,25 @@ def _hang_on_attention(
     calls: list[Call] = []
     raw: dict[str, Tensor] = {}
 
-    def keep(name: str, x: Tensor) -> None:
-        """From [B, T, heads · D], whose rows are whole in memory, to [B, P, heads, D]."""
-        if name in own:
-            x = x if rows is None else x.index_select(1, rows)
-            kept[prefix + name] = part.split(x).transpose(1, 2)
+    def chosen(x: Tensor) -> Tensor:
+        return x if rows is None else x.index_select(1, rows)
 
     def finish(_: nn.Module, arguments: tuple[Any, ...]) -> None:
         (call,) = calls
-        keep("head_outputs", arguments[0])
-        for name in own & raw.keys():
-            keep(name, raw[name])
-        turned = {name: part.split(raw[name]) for name in ("q", "k") if name in raw}
-        if call.rotation is not None:
-            turned = {name: call.rotation(x) for name, x in turned.items()}
-            for name in own & turned.keys():
-                x = turned[name] if rows is None else turned[name].index_select(2, rows)
-                kept[prefix + name] = x.transpose(1, 2)
+        if "head_outputs" in own:
+            kept[f"{prefix}head_outputs"] = part.split(chosen(arguments[0])).transpose(1, 2)
+        if "v" in own:
+            kept[f"{prefix}v"] = part.split(chosen(raw["v"])).transpose(1, 2)
+        if "q" in raw:
+            q = call.turn(part.split(chosen(raw["q"])), rows)
+            if "q" in own:
+                kept[f"{prefix}q"] = q.transpose(1, 2)
+        if "k" in raw:
+            k = call.turn(part.split(raw["k"]), None)
+            if "k" in own:
+                kept[f"{prefix}k"] = chosen(k.transpose(1, 2))
         if "attention" in own:
-            attention = part.posterior(call, turned["q"], turned["k"], rows)
-            kept[f"{prefix}attention"] = attention.transpose(1, 2)
+            kept[f"{prefix}attention"] = part.posterior(call, q, k, rows).transpose(1, 2)
         calls.clear()
         raw.clear()
 
