@@ -71,7 +71,7 @@ def test_models_are_those_of_the_tunnel_studies(runs, monkeypatch):
 def test_a_model_that_comes_along_is_taken(monkeypatch, tmp_path):
     monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
     for variant, seed, name in ((NEVER, 0, "bijection-10"), (AGAIN, 1, "bijection-10-returning")):
-        model = subjects.subject(Tier.QUICK, variant, seed).model
+        model = subjects.subject(subjects.training(Tier.QUICK, variant, seed)).model
         expected = load_predictor(locate(f"zoo:{name}"))[0]
         for own, other in zip(model.parameters(), expected.parameters(), strict=True):
             assert (own == other).all()

@@ -97,7 +97,7 @@ def test_scalings_of_rope_do_nothing_at_the_training_length():
 
 def test_heads_made_local_are_those_and_no_others(runs):
     recipe = small(heads.BamFarHeads).recipes[Tier.QUICK]
-    model = load_language_model(recipe.run(PUBLISHED, 0))
+    model = load_language_model(recipe.training_of(PUBLISHED, 0).train())
     before = heads.betas(model)
     heads.make_local(model, [(0, 1), (1, 3)])
     after_ = heads.betas(model)

@@ -6,14 +6,13 @@ from types import MappingProxyType
 import pytest
 
 from bayesattn.stats import Outcome
-from bayesattn.studies import equal_terms, trained
+from bayesattn.studies import equal_terms
 from bayesattn.studies import tunnel_bijection as bijection
 from bayesattn.studies import tunnel_hmm as hmm
 from bayesattn.studies import tunnel_mlp as mlp
 from bayesattn.studies import tunnel_primitives as primitives
 from bayesattn.studies.runner import run_study
 from bayesattn.studies.study import Tier
-from bayesattn.training import TrainConfig
 from bayesattn.tunnels import Bijection
 
 SMALL = {"seeds": 2, "steps": 2, "layers": 1, "width": 16, "batch_size": 4, "sequences": 16}
@@ -65,17 +64,17 @@ def test_a_second_measurement_trains_nothing(runs, monkeypatch):
 
 
 def test_any_difference_in_a_training_gives_it_another_run():
-    recipe = STUDIES[bijection.TunnelBijection]
-    model = bijection.architecture(small(bijection.TunnelBijection).recipes[Tier.QUICK])
-    tunnel, config = Bijection(recipe["alphabet"]), TrainConfig(steps=2)
-    names = {
-        trained.run_name(tunnel, model, config),
-        trained.run_name(tunnel, model, dataclasses.replace(config, seed=1)),
-        trained.run_name(tunnel, dataclasses.replace(model, width=32), config),
-        trained.run_name(Bijection(5), model, config),
-    }
-    assert len(names) == 4
-    assert trained.run_name(tunnel, model, config) in names
+    recipe = small(bijection.TunnelBijection).recipes[Tier.QUICK]
+    training = bijection.training(recipe, bijection.VARIANTS[0], 0)
+    others = [
+        dataclasses.replace(training, config=dataclasses.replace(training.config, seed=1)),
+        dataclasses.replace(
+            training, architecture=dataclasses.replace(training.architecture, width=32)
+        ),
+        dataclasses.replace(training, tunnel=Bijection(5)),
+    ]
+    assert len({each.folder for each in (training, *others)}) == 4
+    assert bijection.training(recipe, bijection.VARIANTS[0], 0).folder == training.folder
 
 
 @pytest.mark.parametrize("tier", Tier)

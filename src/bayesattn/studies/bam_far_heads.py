@@ -18,7 +18,7 @@ from bayesattn.evals.passkey import passkey
 from bayesattn.priors import GeneralizedGaussian
 from bayesattn.stats import judge_all, judge_effect
 from bayesattn.studies.bam_retrieval import BamRetrieval, RetrievalRecipe
-from bayesattn.studies.language_models import PUBLISHED
+from bayesattn.studies.language_models import PUBLISHED, LanguageTraining
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
@@ -72,6 +72,10 @@ class BamFarHeads(Study[FarHeadsRecipe]):
             Tier.PAPER: _recipe(Tier.PAPER, ("1x", "8x", "64x")),
         }
     )
+
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, LanguageTraining]:
+        """One model per variant."""
+        return self.recipes[tier].trainings(seed)
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """β of all heads; accuracy by length as trained, without far heads, without others."""

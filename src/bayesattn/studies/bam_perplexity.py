@@ -15,7 +15,7 @@ from bayesattn.evals.long_text import held_out
 from bayesattn.evals.perplexity import perplexity
 from bayesattn.stats import judge_below
 from bayesattn.studies.bam_retrieval import BamRetrieval, RetrievalRecipe
-from bayesattn.studies.language_models import PUBLISHED
+from bayesattn.studies.language_models import PUBLISHED, LanguageTraining
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
@@ -65,6 +65,10 @@ class BamPerplexity(Study[PerplexityRecipe]):
             Tier.PAPER: _recipe(Tier.PAPER, 32),
         }
     )
+
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, LanguageTraining]:
+        """One model per variant."""
+        return self.recipes[tier].trainings(seed)
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Perplexity at the training length and by window, of every variant."""

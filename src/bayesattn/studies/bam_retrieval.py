@@ -13,7 +13,12 @@ from types import MappingProxyType
 from bayesattn.evals.passkey import passkey
 from bayesattn.evals.token_lengths import token_lengths
 from bayesattn.stats import judge_all, judge_effect
-from bayesattn.studies.language_models import PUBLISHED, VARIANTS, LanguageRecipe
+from bayesattn.studies.language_models import (
+    PUBLISHED,
+    VARIANTS,
+    LanguageRecipe,
+    LanguageTraining,
+)
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
@@ -94,6 +99,10 @@ class BamRetrieval(Study[RetrievalRecipe]):
             ),
         }
     )
+
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, LanguageTraining]:
+        """One model per variant."""
+        return self.recipes[tier].trainings(seed)
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Accuracy by length of every variant."""

@@ -16,7 +16,8 @@ from bayesattn.studies import words
 from bayesattn.studies.ledger import NAME, Ledger, Record, set_aside
 from bayesattn.studies.registry import AnyStudy, all_studies, find_study
 from bayesattn.studies.runner import parse_tier, prepare_folder, run_studies, seeds_of
-from bayesattn.studies.study import Tier
+from bayesattn.studies.study import Tier, Training
+from bayesattn.studies.workers import default_workers, train_all, unfinished
 
 JsonTarget = Annotated[str | None, arg(metavar="FILE")]
 
@@ -63,6 +64,8 @@ class Run:
     """Number of seeds; the study's own if not given."""
     out: Path = Path("report")
     """Folder of ledger.json and figures."""
+    workers: Annotated[int | None, arg(metavar="N")] = None
+    """Models to train at once, one core each; as many as there are cores if not given."""
     json: JsonTarget = None
     """Write the records as JSON to this file ("-": standard output) instead of a table."""
 
@@ -72,7 +75,7 @@ class Run:
             raise UserError("Name the studies to run, or pass --all; `bayesattn study list`.")
         tier = parse_tier(self.tier)
         studies = every_study(tier) if self.all else [find_study(name) for name in self.names]
-        records = measure(studies, tier, self.out, self.seeds)
+        records = measure(studies, tier, self.out, self.seeds, self.workers)
         if self.json:
             write_json([asdict(record) for record in records], self.json)
         else:
@@ -136,10 +139,17 @@ def every_study(tier: Tier) -> list[AnyStudy]:
 
 
 def measure(
-    studies: Sequence[AnyStudy], tier: Tier, out: Path, seeds: int | None = None
+    studies: Sequence[AnyStudy],
+    tier: Tier,
+    out: Path,
+    seeds: int | None = None,
+    workers: int | None = None,
 ) -> list[Record]:
     """Run studies into the ledger of `out`, with progress on standard error."""
-    totals = [len(seeds_of(study, tier, seeds)) for study in studies]
+    if workers is not None and workers < 1:
+        raise UserError(f"--workers must be 1 or more, not {workers}.")
+    ranges = [seeds_of(study, tier, seeds) for study in studies]
+    totals = [len(own) for own in ranges]
     ledger = prepare_folder(out)
     console = Console(stderr=True, markup=False, highlight=False)
     if sentence := set_aside(ledger):
@@ -147,6 +157,7 @@ def measure(
     records: list[Record] = []
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
+        _train(unfinished(studies, tier, ranges), workers or default_workers(), progress)
         task = progress.add_task("measuring", total=sum(totals))
         finished = run_studies(studies, tier, out, seeds, lambda: progress.advance(task))
         for study in studies:
@@ -158,6 +169,21 @@ def measure(
             if record.failure:
                 console.print(record.failure.sentence, soft_wrap=True)
     return records
+
+
+def _train(trainings: Sequence[Training], workers: int, progress: Progress) -> None:
+    """Train what the studies need, unless one process can do it as well when they ask for it."""
+    if len(trainings) < 2 or workers == 1:
+        return
+    task = progress.add_task(f"training {len(trainings)} models", total=len(trainings))
+
+    def report(training: Training) -> None:
+        progress.advance(task)
+        left = len(trainings) - int(progress.tasks[task].completed)
+        progress.update(task, description=f"training, {left} models left")
+
+    train_all(trainings, workers, report)
+    progress.remove_task(task)
 
 
 def result_rows(records: Sequence[Record]) -> list[dict[str, str]]:

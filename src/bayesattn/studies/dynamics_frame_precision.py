@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from bayesattn.probes.drift import KINDS, measure_drift
 from bayesattn.stats import judge_all, judge_effect
-from bayesattn.studies.geometry_subjects import NEVER, RECIPES, GeometryRecipe, followed
+from bayesattn.studies.geometry_subjects import NEVER, GeometryStudy, training
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
+from bayesattn.studies.study import Claim, Numbers, Picture, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
+from bayesattn.studies.trained import TunnelTraining
 
 SLOW = ("values", "precision")
 """What is said to go on when attention has settled: the values, and with them the error."""
@@ -24,7 +25,7 @@ DRAWN = {"attention": "C0", "values": "C1", "mae": "C3"}
 
 
 @register
-class DynamicsFramePrecision(Study[GeometryRecipe]):
+class DynamicsFramePrecision(GeometryStudy):
     """Follows attention, values and error through the checkpoints of trainings."""
 
     claim = Claim(
@@ -45,11 +46,14 @@ class DynamicsFramePrecision(Study[GeometryRecipe]):
         "The straight line from the first to the last weights, walked as far at each checkpoint as "
         "the training was; it is taken off, so nothing is 0."
     )
-    recipes = RECIPES
+
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
+        """With its checkpoints, which models that come along do not have."""
+        return {NEVER: training(tier, NEVER, seed)}
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Curves over the checkpoints, settling steps and half-lives."""
-        run = followed(tier, NEVER, seed)
+        run = training(tier, NEVER, seed).train()
         drift = measure_drift(run, sequences=min(128, self.recipes[tier].sequences))
         found: dict[str, float | Sequence[float]] = {"step": drift.trained.steps}
         for kind, numbers in drift.summary().items():

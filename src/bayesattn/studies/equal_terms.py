@@ -4,7 +4,9 @@ With equal parameters and equal tokens the number of multiplications in training
 the extent that a parameter is used once per token, which holds for all but the flattened MLP.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from bayesattn.models.architectures import (
     LSTM,
@@ -16,6 +18,7 @@ from bayesattn.models.architectures import (
 )
 from bayesattn.models.architectures.matching import count_parameters
 from bayesattn.studies.study import Recipe
+from bayesattn.studies.trained import TunnelTraining
 from bayesattn.training import TrainConfig
 from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
 
@@ -53,15 +56,26 @@ class EqualRecipe(Recipe):
                     pairs=self.pairs, filler=self.pairs, keys=4 * self.pairs, values=4 * self.pairs
                 )
 
-    def training(self, task: str, seed: int) -> TrainConfig:
-        """The same for every architecture."""
-        return TrainConfig(
+    def training(self, task: str, name: str, seed: int) -> TunnelTraining:
+        """The same for every architecture but itself."""
+        config = TrainConfig(
             steps=self.recall_steps if task == "binding" else self.steps,
             batch_size=self.batch_size,
             lr=self.lr,
             seed=seed,
             threads=1,
         )
+        tunnel = self.tunnel(task)
+        return TunnelTraining(tunnel, self.architecture(name, tunnel), config)
+
+    def trainings(
+        self, tasks: Sequence[str], names: Sequence[str], seed: int
+    ) -> dict[str, TunnelTraining]:
+        """Every architecture on every task, by "task: name"."""
+        return {
+            f"{task}: {name}": self.training(task, name, seed)
+            for task, name in product(tasks, names)
+        }
 
     def architecture(self, name: str, tunnel: Tunnel) -> Architecture:
         """One of `ARCHITECTURES`, as large as the transformer."""

@@ -16,22 +16,16 @@ from bayesattn.probes.ablation import Cut, errors
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.ffn import TARGETS, measure_sublayers, total_gain
 from bayesattn.stats import judge_all, judge_effect
-from bayesattn.studies.geometry_subjects import (
-    RECIPES,
-    VARIANTS,
-    GeometryRecipe,
-    Subject,
-    subjects,
-)
+from bayesattn.studies.geometry_subjects import VARIANTS, GeometryStudy, Subject, subjects
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
+from bayesattn.studies.study import Claim, Numbers, Picture, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed
 
 FEED, ATTENTION = SUBLAYERS = ("feed-forward", "attention")
 
 
 @register
-class GeometryFFN(Study[GeometryRecipe]):
+class GeometryFFN(GeometryStudy):
     """Linear probes before and after every sublayer of trained models."""
 
     claim = Claim(
@@ -49,7 +43,6 @@ class GeometryFFN(Study[GeometryRecipe]):
         "itself, and the cost of taking away all parts of one kind, are recorded beside it."
     )
     null = "The same difference of gains in the network before training; equal gains are 0."
-    recipes = RECIPES
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Gains by sublayer and target, and costs of ablation."""

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 
 from bayesattn.probes.focusing import measure_focusing
 from bayesattn.stats import judge_all, judge_effect
-from bayesattn.studies.geometry_subjects import AGAIN, RECIPES, GeometryRecipe, listed, subjects
+from bayesattn.studies.geometry_subjects import AGAIN, GeometryStudy, listed, subjects
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
+from bayesattn.studies.study import Claim, Numbers, Picture, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
 
 MASS, ENTROPY = "mass on consistent", "entropy"
 
 
 @register
-class GeometryFocusing(Study[GeometryRecipe]):
+class GeometryFocusing(GeometryStudy):
     """Follows attention through the layers of models trained with returning keys."""
 
     claim = Claim(
@@ -42,7 +42,6 @@ class GeometryFocusing(Study[GeometryRecipe]):
         "The same differences in the network before training; even attention and the pairs of "
         "other sequences are recorded beside them."
     )
-    recipes = RECIPES
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Entropy, mass, alignment and what depends on the query, by layer."""

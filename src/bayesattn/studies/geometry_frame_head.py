@@ -14,16 +14,9 @@ from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.ablation import KINDS, Cut, errors, measure_ablations
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.stats import Judgement, judge_all, judge_effect
-from bayesattn.studies.geometry_subjects import (
-    RECIPES,
-    VARIANTS,
-    GeometryRecipe,
-    Subject,
-    listed,
-    subjects,
-)
+from bayesattn.studies.geometry_subjects import VARIANTS, GeometryStudy, Subject, listed, subjects
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
+from bayesattn.studies.study import Claim, Numbers, Picture, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
 
 RATIO = 10.0
@@ -33,7 +26,7 @@ DOMINANCE = 2.0
 
 
 @register
-class GeometryFrameHead(Study[GeometryRecipe]):
+class GeometryFrameHead(GeometryStudy):
     """Takes away each head of trained models in turn."""
 
     claim = Claim(
@@ -56,7 +49,6 @@ class GeometryFrameHead(Study[GeometryRecipe]):
         "Random subspaces of the head outputs, as wide as a head, for the error; equal heads, "
         "ratio 1, for being the only one."
     )
-    recipes = RECIPES
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Costs of everything, and of the chosen head on fresh sequences."""

@@ -13,16 +13,16 @@ import torch
 
 from bayesattn.probes.keys import KeyFrame, measure_keys, pair_cosine
 from bayesattn.stats import judge_all, judge_below, judge_effect
-from bayesattn.studies.geometry_subjects import RECIPES, VARIANTS, GeometryRecipe, listed, subject
+from bayesattn.studies.geometry_subjects import VARIANTS, GeometryStudy, listed, subject, training
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
+from bayesattn.studies.study import Claim, Numbers, Picture, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed
 
 PERMUTATIONS = 999
 
 
 @register
-class GeometryKeys(Study[GeometryRecipe]):
+class GeometryKeys(GeometryStudy):
     """Measures cosines between the keys of all symbols in trained bijection models."""
 
     claim = Claim(
@@ -44,14 +44,13 @@ class GeometryKeys(Study[GeometryRecipe]):
         "Random directions of the same width, exactly; coordinates shuffled over symbols, and the "
         "network before training, are recorded beside it."
     )
-    recipes = RECIPES
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Cosines of every head, with their nulls."""
         recipe = self.recipes[tier]
         found: dict[str, float | Sequence[float]] = {}
         for variant in VARIANTS:
-            model, initial, tunnel = subject(tier, variant, seed)
+            model, initial, tunnel = subject(training(tier, variant, seed))
             frames = measure_keys(
                 model,
                 tunnel,

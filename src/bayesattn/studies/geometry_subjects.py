@@ -4,20 +4,19 @@ The same trainings, so nothing is trained twice; where one of the models that co
 in just this way, it is taken instead.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
 from bayesattn import zoo
-from bayesattn.models.architectures import Architecture, Predictor, build
+from bayesattn.models.architectures import Predictor, build
 from bayesattn.studies import tunnel_bijection, tunnel_hmm
-from bayesattn.studies.study import Numbers, Recipe, Tier
-from bayesattn.studies.trained import run_name, runs_folder, trained
-from bayesattn.training import Run, TrainConfig, load_predictor, train_tunnel
+from bayesattn.studies.study import Numbers, Recipe, Study, Tier
+from bayesattn.studies.trained import TunnelTraining
+from bayesattn.training import Run, load_predictor
 from bayesattn.training.tunnel import parse_config
-from bayesattn.tunnels import HMM, Bijection, Tunnel
+from bayesattn.tunnels import Tunnel
 
 NEVER, AGAIN = VARIANTS = tunnel_bijection.VARIANTS
 FILTER = "filter"
@@ -42,12 +41,15 @@ RECIPES = MappingProxyType(
 )
 
 
-class Training(NamedTuple):
-    """What decides a trained model."""
+class GeometryStudy(Study[GeometryRecipe]):
+    """Looks into the models of the tunnel studies."""
 
-    tunnel: Tunnel
-    architecture: Architecture
-    config: TrainConfig
+    recipes = RECIPES
+
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
+        """Those that do not come along."""
+        wanted = trainings(tier, seed, self.recipes[tier])
+        return {variant: own for variant, own in wanted.items() if _shipped(own) is None}
 
 
 class Subject(NamedTuple):
@@ -58,55 +60,31 @@ class Subject(NamedTuple):
     tunnel: Tunnel
 
 
-def training(tier: Tier, variant: str, seed: int) -> Training:
+def training(tier: Tier, variant: str, seed: int) -> TunnelTraining:
     """The training of a tunnel study at this tier."""
     if variant == FILTER:
         filters = tunnel_hmm.TunnelHMM.recipes[tier]
-        return Training(
-            HMM(filters.states, filters.states, filters.length),
-            tunnel_hmm.architecture(filters, tunnel_hmm.POSITIONS),
-            TrainConfig(
-                steps=filters.steps,
-                batch_size=filters.batch_size,
-                lr=filters.lr,
-                seed=seed,
-                threads=1,
-            ),
-        )
+        return tunnel_hmm.training(filters, tunnel_hmm.POSITIONS, seed)
     recipe = tunnel_bijection.TunnelBijection.recipes[tier]
-    return Training(
-        Bijection(recipe.alphabet, replacement=variant == AGAIN),
-        tunnel_bijection.architecture(recipe),
-        TrainConfig(
-            steps=recipe.recall_steps if variant == AGAIN else recipe.steps,
-            batch_size=recipe.batch_size,
-            lr=recipe.lr,
-            labels="posterior",
-            seed=seed,
-            threads=1,
-            dynamics=True,
-        ),
-    )
+    return tunnel_bijection.training(recipe, variant, seed)
 
 
-def subject(tier: Tier, variant: str, seed: int) -> Subject:
+def trainings(tier: Tier, seed: int, recipe: GeometryRecipe) -> dict[str, TunnelTraining]:
+    """Both kinds of bijection, and the filter if the recipe says so."""
+    variants = (*VARIANTS, FILTER) if recipe.filters else VARIANTS
+    return {variant: training(tier, variant, seed) for variant in variants}
+
+
+def subject(wanted: TunnelTraining) -> Subject:
     """The trained model: one that comes along, that of an earlier study, or trained now."""
-    wanted = training(tier, variant, seed)
-    initial = build(wanted.architecture, wanted.tunnel, seed).eval()
-    return Subject(_shipped(wanted) or trained(*wanted), initial, wanted.tunnel)
+    initial = build(wanted.architecture, wanted.tunnel, wanted.config.seed).eval()
+    return Subject(_shipped(wanted) or wanted.model(), initial, wanted.tunnel)
 
 
 def subjects(tier: Tier, seed: int, recipe: GeometryRecipe) -> Iterator[tuple[str, Subject]]:
-    """Both kinds of bijection, and the filter if the recipe says so."""
-    for variant in (*VARIANTS, FILTER) if recipe.filters else VARIANTS:
-        yield variant, subject(tier, variant, seed)
-
-
-def followed(tier: Tier, variant: str, seed: int) -> Run:
-    """The run of such a training, with checkpoints from all over it."""
-    wanted = training(tier, variant, seed)
-    folder: Path = runs_folder() / run_name(*wanted)
-    return train_tunnel(*wanted, folder, progress=False)
+    """The models of `trainings`, one after the other."""
+    for variant, wanted in trainings(tier, seed, recipe).items():
+        yield variant, subject(wanted)
 
 
 def listed(measured: Numbers, name: str) -> list[float]:
@@ -114,11 +92,12 @@ def listed(measured: Numbers, name: str) -> list[float]:
     return list(cast(Sequence[float], measured[name]))
 
 
-def _shipped(wanted: Training) -> Predictor | None:
+def _shipped(wanted: TunnelTraining) -> Predictor | None:
     for name in zoo.names():
         run = Run.open(zoo.locate(f"{zoo.PREFIX}{name}"))
         tunnel, model, config = parse_config(run)
         # keeping checkpoints does not change what is learnt
-        if (tunnel, model, replace(config, dynamics=wanted.config.dynamics)) == wanted:
+        config = replace(config, dynamics=wanted.config.dynamics)
+        if TunnelTraining(tunnel, model, config) == wanted:
             return load_predictor(run)[0]
     return None

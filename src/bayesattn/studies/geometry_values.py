@@ -13,15 +13,9 @@ from collections.abc import Mapping, Sequence
 from bayesattn.probes.clusters import measure_clusters
 from bayesattn.probes.values import Manifold, measure_values
 from bayesattn.stats import judge_all, judge_effect
-from bayesattn.studies.geometry_subjects import (
-    AGAIN,
-    FILTER,
-    RECIPES,
-    GeometryRecipe,
-    subjects,
-)
+from bayesattn.studies.geometry_subjects import AGAIN, FILTER, GeometryStudy, subjects
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
+from bayesattn.studies.study import Claim, Numbers, Picture, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed
 
 SHARE = 0.5
@@ -32,7 +26,7 @@ JUDGED = f"{AGAIN}: last attention outputs"
 
 
 @register
-class GeometryValues(Study[GeometryRecipe]):
+class GeometryValues(GeometryStudy):
     """Principal components of states of trained models, beside those before training."""
 
     claim = Claim(
@@ -56,7 +50,6 @@ class GeometryValues(Study[GeometryRecipe]):
         "The network before training; white noise and entropies of other sequences at the same "
         "step are recorded beside it."
     )
-    recipes = RECIPES
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Every kind of state after every layer."""

@@ -3,15 +3,13 @@
 What is changed after training, such as a window or a scaling of RoPE, needs no training of its own.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bayesattn.models import BayesConfig
 from bayesattn.studies.study import Recipe
-from bayesattn.studies.trained import runs_folder
+from bayesattn.studies.trained import run_name, runs_folder
 from bayesattn.training import TrainConfig
 from bayesattn.training.language import (
     LanguageModel,
@@ -20,6 +18,7 @@ from bayesattn.training.language import (
     train_language,
 )
 from bayesattn.training.language_config import LanguageConfig
+from bayesattn.training.runs import Run
 
 MIXED = {"init": "mixed"}
 ROPE: dict[str, Any] = {"prior": "uniform", "encoding": "rope"}
@@ -71,6 +70,23 @@ VARIANTS: dict[str, Variant] = {
 """The first eight pairs are encodings; the rest are ablations of the published setting."""
 
 
+@dataclass(frozen=True)
+class LanguageTraining:
+    """What decides a language model."""
+
+    language: LanguageConfig
+    config: TrainConfig
+
+    @property
+    def folder(self) -> Path:
+        """Of its run."""
+        return runs_folder() / run_name("language", run_config(self.language, self.config))
+
+    def train(self) -> Run:
+        """Its run: found if there is one, else trained now."""
+        return train_language(self.language, self.config, self.folder, progress=False)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LanguageRecipe(Recipe):
     """Model, training and measurement."""
@@ -105,19 +121,20 @@ class LanguageRecipe(Recipe):
             threads=1,
         )
 
-    def run(self, variant: str, seed: int) -> Path:
-        """The run of the trained model: found if there is one, else trained now."""
-        language, training = self.language(variant), self.training(seed)
-        decisive = json.dumps(run_config(language, training), sort_keys=True)
-        name = f"language-{hashlib.sha256(decisive.encode()).hexdigest()[:12]}"
-        return train_language(language, training, runs_folder() / name, progress=False).folder
+    def training_of(self, variant: str, seed: int) -> "LanguageTraining":
+        """What decides the model."""
+        return LanguageTraining(self.language(variant), self.training(seed))
+
+    def trainings(self, seed: int) -> dict[str, "LanguageTraining"]:
+        """Of every variant; some differ only after training."""
+        return {variant: self.training_of(variant, seed) for variant in self.variants}
 
     def model(self, variant: str, seed: int, tokens: int) -> LanguageModel:
         """The trained model, ready to read up to `tokens` tokens."""
         width = self.language(variant).model_config().head_dim
         assert width is not None
         changes = after(VARIANTS[variant].later, self.length, tokens, width)
-        return load_language_model(self.run(variant, seed), **changes)
+        return load_language_model(self.training_of(variant, seed).train(), **changes)
 
 
 def after(later: dict[str, Any], trained: int, tokens: int, width: int) -> dict[str, Any]:

@@ -4,10 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Generic, TypeVar
+from pathlib import Path
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from bayesattn.drawing import Picture
 from bayesattn.stats import Interval, Judgement, Outcome
+from bayesattn.training.config import TrainConfig
+from bayesattn.training.runs import Run
 
 Numbers = Mapping[str, float | Sequence[float]]
 """What one seed measured, by name: plain numbers, so that the ledger keeps all of them."""
@@ -63,6 +66,24 @@ class Verdict:
 R = TypeVar("R", bound=Recipe)
 
 
+class Training(Protocol):
+    """A training whose result a study looks at; equal ones are done once."""
+
+    @property
+    def folder(self) -> Path:
+        """Of its run."""
+        ...
+
+    @property
+    def config(self) -> TrainConfig:
+        """How long, among other things."""
+        ...
+
+    def train(self) -> Run:
+        """Its run: found if there is one, else trained now."""
+        ...
+
+
 class Study(ABC, Generic[R]):
     """Measures one claim. A new one is a subclass, under `@register`, in a file of this folder.
 
@@ -76,6 +97,10 @@ class Study(ABC, Generic[R]):
     null: ClassVar[str]
     """What it is compared with, in plain words."""
     recipes: Mapping[Tier, R]
+
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, Training]:
+        """What `measure` will look at, by name. All are done before, as many at once as can be."""
+        return {}
 
     @abstractmethod
     def measure(self, tier: Tier, seed: int) -> Numbers:

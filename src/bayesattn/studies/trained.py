@@ -8,12 +8,15 @@ anew.
 import hashlib
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bayesattn.evals.fidelity import Fidelity, Part, measure
 from bayesattn.evals.lengths import stretch
 from bayesattn.models.architectures import Architecture, Predictor, build
 from bayesattn.training import TrainConfig, load_predictor, train_tunnel
+from bayesattn.training.runs import Run
 from bayesattn.training.tunnel import run_config
 from bayesattn.tunnels import Tunnel
 
@@ -23,39 +26,45 @@ def runs_folder() -> Path:
     return Path(os.environ.get("BAYESATTN_RUNS", "runs"))
 
 
-def run_name(tunnel: Tunnel, architecture: Architecture, config: TrainConfig) -> str:
+def run_name(kind: str, config: dict[str, Any]) -> str:
     """The same for the same training, another one for any other."""
-    decisive = json.dumps(run_config(tunnel, architecture, config), sort_keys=True)
-    digest = hashlib.sha256(decisive.encode()).hexdigest()[:12]
-    return f"{tunnel.name}-{architecture.name}-{digest}"
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+    return f"{kind}-{digest}"
 
 
-def trained(tunnel: Tunnel, architecture: Architecture, config: TrainConfig) -> Predictor:
-    """The trained model: from its run if there is one, else trained now."""
-    folder = runs_folder() / run_name(tunnel, architecture, config)
-    return load_predictor(train_tunnel(tunnel, architecture, config, folder, progress=False))[0]
+@dataclass(frozen=True)
+class TunnelTraining:
+    """What decides a model of a tunnel."""
 
+    tunnel: Tunnel
+    architecture: Architecture
+    config: TrainConfig
 
-def fidelity(
-    tunnel: Tunnel,
-    architecture: Architecture,
-    config: TrainConfig,
-    *,
-    sequences: int,
-    length: str = "1x",
-) -> Fidelity:
-    """Fidelity of the trained model, to a length such as "10x" times the trained one."""
-    model = trained(tunnel, architecture, config)
-    longer = stretch(tunnel, length)
-    return measure(model, longer, sequences=sequences, horizon=tunnel.horizon)
+    @property
+    def folder(self) -> Path:
+        """Of its run."""
+        decisive = run_config(self.tunnel, self.architecture, self.config)
+        return runs_folder() / run_name(f"{self.tunnel.name}-{self.architecture.name}", decisive)
 
+    def train(self) -> Run:
+        """Its run: found if there is one, else trained now."""
+        parts = (self.tunnel, self.architecture, self.config)
+        return train_tunnel(*parts, self.folder, progress=False)
 
-def untrained_mae(
-    tunnel: Tunnel, architecture: Architecture, seed: int, *, sequences: int
-) -> float:
-    """Entropy error, bits, of the same model before any training."""
-    found = measure(build(architecture, tunnel, seed), tunnel, sequences=sequences)
-    return mean(found.parts["inside"], "mae_tok")
+    def model(self) -> Predictor:
+        """The trained model."""
+        return load_predictor(self.train())[0]
+
+    def fidelity(self, *, sequences: int, length: str = "1x") -> Fidelity:
+        """Of the trained model, to a length such as "10x" times the trained one."""
+        longer = stretch(self.tunnel, length)
+        return measure(self.model(), longer, sequences=sequences, horizon=self.tunnel.horizon)
+
+    def untrained_mae(self, *, sequences: int) -> float:
+        """Entropy error, bits, of the same model before any training."""
+        model = build(self.architecture, self.tunnel, self.config.seed)
+        found = measure(model, self.tunnel, sequences=sequences)
+        return mean(found.parts["inside"], "mae_tok")
 
 
 def mean(part: Part, metric: str, predictor: str = "model") -> float:

@@ -15,7 +15,7 @@ from bayesattn.models.architectures import Transformer
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
 from bayesattn.studies.summaries import by_seed, curve, first, judge_errors
-from bayesattn.studies.trained import fidelity, mean, untrained_mae
+from bayesattn.studies.trained import TunnelTraining, mean
 from bayesattn.training import TrainConfig
 from bayesattn.tunnels import Bijection
 
@@ -101,32 +101,24 @@ class TunnelBijection(Study[BijectionRecipe]):
         }
     )
 
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
+        """With and without returning keys; from sampled labels, too, if the recipe says so."""
+        recipe = self.recipes[tier]
+        variants = (*VARIANTS, SAMPLED) if recipe.sampled else VARIANTS
+        return {variant: training(recipe, variant, seed) for variant in variants}
+
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Errors inside and out, by step, of each variant."""
         recipe = self.recipes[tier]
         found: dict[str, float | Sequence[float]] = {}
-        for variant in (*VARIANTS, SAMPLED) if recipe.sampled else VARIANTS:
-            tunnel = Bijection(recipe.alphabet, replacement=variant == VARIANTS[1])
-            steps = recipe.recall_steps if tunnel.replacement else recipe.steps
-            config = TrainConfig(
-                steps=steps,
-                batch_size=recipe.batch_size,
-                lr=recipe.lr,
-                labels="sampled" if variant == SAMPLED else "posterior",
-                seed=seed,
-                threads=1,
-                dynamics=True,  # dynamics-frame-precision follows the same training
-            )
-            model = architecture(recipe)
-            part = fidelity(tunnel, model, config, sequences=recipe.sequences).parts["inside"]
+        for variant, training in self.trainings(tier, seed).items():
+            part = training.fidelity(sequences=recipe.sequences).parts["inside"]
             metrics = ["mae_tok", "mae_pos", "kl", "tv", "support"]
-            for metric in [*metrics, "recall"] if tunnel.replacement else metrics:
+            for metric in [*metrics, "recall"] if variant == VARIANTS[1] else metrics:
                 found[f"{variant}: {metric}"] = mean(part, metric)
             curves = part.curves()
             found[f"{variant}: uniform"] = mean(part, "mae_tok", "uniform")
-            found[f"{variant}: untrained"] = untrained_mae(
-                tunnel, model, seed, sequences=recipe.sequences
-            )
+            found[f"{variant}: untrained"] = training.untrained_mae(sequences=recipe.sequences)
             found[f"{variant}: H model"] = curves["entropy_model"]
             found[f"{variant}: H Bayes"] = curves["entropy_bayes"]
             found[f"{variant}: error"] = curves["mae_tok"]
@@ -168,6 +160,21 @@ class TunnelBijection(Study[BijectionRecipe]):
         caption = "Predictive entropy at each pair, and its error; means over seeds."
         alt = "Left, the model's entropy lies on that of Bayes; right, the error in bits."
         return [Picture("entropy", figure, caption, alt)]
+
+
+def training(recipe: BijectionRecipe, variant: str, seed: int) -> TunnelTraining:
+    """How a variant is trained."""
+    tunnel = Bijection(recipe.alphabet, replacement=variant == VARIANTS[1])
+    config = TrainConfig(
+        steps=recipe.recall_steps if tunnel.replacement else recipe.steps,
+        batch_size=recipe.batch_size,
+        lr=recipe.lr,
+        labels="sampled" if variant == SAMPLED else "posterior",
+        seed=seed,
+        threads=1,
+        dynamics=True,  # dynamics-frame-precision follows the same training
+    )
+    return TunnelTraining(tunnel, architecture(recipe), config)
 
 
 def architecture(recipe: BijectionRecipe) -> Transformer:

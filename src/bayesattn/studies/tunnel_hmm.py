@@ -17,7 +17,7 @@ from bayesattn.stats import Outcome, judge_all, judge_below
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
-from bayesattn.studies.trained import fidelity, mean
+from bayesattn.studies.trained import TunnelTraining, mean
 from bayesattn.training import TrainConfig
 from bayesattn.tunnels import HMM
 
@@ -94,26 +94,18 @@ class TunnelHMM(Study[HMMRecipe]):
         }
     )
 
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
+        """One for each way to know the order."""
+        recipe = self.recipes[tier]
+        return {variant: training(recipe, variant, seed) for variant in VARIANTS}
+
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Errors inside and beyond, and by step, of each variant."""
         recipe = self.recipes[tier]
-        tunnel = HMM(recipe.states, recipe.states, recipe.length)
-        config = TrainConfig(
-            steps=recipe.steps,
-            batch_size=recipe.batch_size,
-            lr=recipe.lr,
-            seed=seed,
-            threads=1,
-        )
         found: dict[str, float | Sequence[float]] = {}
-        for variant in VARIANTS:
-            parts = fidelity(
-                tunnel,
-                architecture(recipe, variant),
-                config,
-                length=f"{recipe.stretch}x",
-                sequences=recipe.sequences,
-            ).parts
+        for variant, training in self.trainings(tier, seed).items():
+            length = f"{recipe.stretch}x"
+            parts = training.fidelity(sequences=recipe.sequences, length=length).parts
             for place, part in parts.items():
                 for metric in ("mae_tok", "mae_pos", "kl", "tv", "mode"):
                     found[f"{variant}: {place} {metric}"] = mean(part, metric)
@@ -167,6 +159,19 @@ class TunnelHMM(Study[HMMRecipe]):
         caption = "Entropy error at every step, inside and beyond the horizon; means over seeds."
         alt = "One line per model over the steps, with the horizon marked."
         return [Picture("horizon", figure, caption, alt)]
+
+
+def training(recipe: HMMRecipe, variant: str, seed: int) -> TunnelTraining:
+    """How a variant is trained."""
+    config = TrainConfig(
+        steps=recipe.steps,
+        batch_size=recipe.batch_size,
+        lr=recipe.lr,
+        seed=seed,
+        threads=1,
+    )
+    tunnel = HMM(recipe.states, recipe.states, recipe.length)
+    return TunnelTraining(tunnel, architecture(recipe, variant), config)
 
 
 def architecture(recipe: HMMRecipe, variant: str) -> Transformer:

@@ -13,7 +13,7 @@ from bayesattn.studies.equal_terms import TRANSFORMER, EqualRecipe
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed
-from bayesattn.studies.trained import fidelity, mean
+from bayesattn.studies.trained import TunnelTraining, mean
 
 TASKS = ("accumulation", "transport")
 CONTEXTS = ("mlp flattened", "mlp mean", "mlp convolution")
@@ -87,18 +87,19 @@ class TunnelMLP(Study[EqualRecipe]):
         }
     )
 
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
+        """The transformer and every MLP on both tasks."""
+        return self.recipes[tier].trainings(TASKS, (TRANSFORMER, BLIND, *CONTEXTS), seed)
+
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Error and divergence of everyone on both tasks."""
-        recipe = self.recipes[tier]
+        sequences = self.recipes[tier].sequences
         found: dict[str, float | Sequence[float]] = {}
-        for task in TASKS:
-            tunnel, config = recipe.tunnel(task), recipe.training(task, seed)
-            for name in (TRANSFORMER, BLIND, *CONTEXTS):
-                model = recipe.architecture(name, tunnel)
-                part = fidelity(tunnel, model, config, sequences=recipe.sequences).parts["inside"]
-                found[f"{task}: {name}"] = mean(part, "mae_tok")
-                found[f"{task}: {name} kl"] = mean(part, "kl")
-                found[f"{task}: uniform"] = mean(part, "mae_tok", "uniform")
+        for name, training in self.trainings(tier, seed).items():
+            part = training.fidelity(sequences=sequences).parts["inside"]
+            found[name] = mean(part, "mae_tok")
+            found[f"{name} kl"] = mean(part, "kl")
+            found[f"{name.split(':')[0]}: uniform"] = mean(part, "mae_tok", "uniform")
         return found
 
     def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:

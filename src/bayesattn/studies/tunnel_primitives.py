@@ -15,7 +15,7 @@ from bayesattn.studies.equal_terms import TRANSFORMER, EqualRecipe
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed
-from bayesattn.studies.trained import fidelity, mean
+from bayesattn.studies.trained import TunnelTraining, mean
 from bayesattn.studies.tunnel_mlp import TunnelMLP
 
 TASKS = ("accumulation", "transport", "binding")
@@ -45,19 +45,19 @@ class TunnelPrimitives(Study[EqualRecipe]):
     null = "The uniform predictor, share 0."
     recipes = MappingProxyType(dict(TunnelMLP.recipes))  # so that the two share their models
 
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
+        """Every architecture on every task."""
+        return self.recipes[tier].trainings(TASKS, (TRANSFORMER, *OTHERS), seed)
+
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Share, error and accuracy of everyone on every task."""
-        recipe = self.recipes[tier]
+        sequences = self.recipes[tier].sequences
         found: dict[str, float | Sequence[float]] = {}
-        for task in TASKS:
-            tunnel, config = recipe.tunnel(task), recipe.training(task, seed)
-            for name in (TRANSFORMER, *OTHERS):
-                model = recipe.architecture(name, tunnel)
-                part = fidelity(tunnel, model, config, sequences=recipe.sequences).parts["inside"]
-                share = 1 - mean(part, "kl") / mean(part, "kl", "uniform")
-                found[f"{task}: {name}"] = share
-                found[f"{task}: {name} error"] = mean(part, "mae_tok")
-                found[f"{task}: {name} accuracy"] = mean(part, "accuracy")
+        for name, training in self.trainings(tier, seed).items():
+            part = training.fidelity(sequences=sequences).parts["inside"]
+            found[name] = 1 - mean(part, "kl") / mean(part, "kl", "uniform")
+            found[f"{name} error"] = mean(part, "mae_tok")
+            found[f"{name} accuracy"] = mean(part, "accuracy")
         return found
 
     def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
