@@ -75,14 +75,14 @@ class BamRetrieval(Study[RetrievalRecipe]):
         {
             Tier.QUICK: RetrievalRecipe(
                 seeds=2,
-                steps=300,
+                steps=400,
                 lengths=("1x", "2x", "4x", "8x"),
-                variants=("RoPE", "NoPE + SSMax", PUBLISHED, "GGD mixed + SSMax"),
+                variants=("RoPE", PUBLISHED, "GGD mixed + SSMax"),
                 samples=1,
             ),
             Tier.FULL: RetrievalRecipe(
                 seeds=3,
-                steps=1200,
+                steps=600,
                 lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x", "256x", "512x"),
                 variants=tuple(VARIANTS),
             ),

@@ -94,10 +94,10 @@ class LanguageRecipe(Recipe):
     size: str = "tiny"
     steps: int
     batch_size: int = 32
-    lr: float = 2e-3
+    lr: float = 4e-3
     length: int = 128
     """Tokens of a training sequence."""
-    needle_share: float = 0.5
+    needle_share: float = 0.9
     """Share of training sequences that begin with a passkey prompt; the authors' had none."""
     variants: tuple[str, ...]
     """Names from `VARIANTS`."""

@@ -26,7 +26,7 @@ class LanguageConfig:
     """Tokens of a training sequence."""
     needles: Kind = "passkey"
     """What is hidden in some of the sequences."""
-    needle_share: float = 0.5
+    needle_share: float = 0.9
     """Share of the sequences that begin with a needle prompt; the rest of each is text."""
     size: str = "tiny"
     """Of the model, a name from `bayesattn.models.RECIPES`: nano, tiny, small, l6 to l24."""

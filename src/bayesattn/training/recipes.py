@@ -20,13 +20,13 @@ PAPER_SIZES = ("l6", "l8", "l12", "l15", "l18", "l24")
 def tiny() -> Recipe:
     """Minutes: three layers of width 128, trained at 128 tokens."""
     language = LanguageConfig(size="tiny", prior="ggd", prior_options={"init": "mixed"})
-    return language, TrainConfig(steps=600, batch_size=32, lr=2e-3, log_every=20)
+    return language, TrainConfig(steps=500, batch_size=32, lr=4e-3, log_every=20)
 
 
 def small() -> Recipe:
     """The same model, trained longer."""
     language, _ = tiny()
-    return language, TrainConfig(steps=3000, batch_size=32, lr=2e-3)
+    return language, TrainConfig(steps=3000, batch_size=32, lr=4e-3)
 
 
 def paper(size: str = "l12") -> Recipe:
