@@ -49,7 +49,8 @@ class Sleep:
 
 @pytest.mark.slow
 def test_as_many_at_once_as_there_are_workers(tmp_path):
-    trainings = [Sleep(tmp_path / str(number), 0.5) for number in range(5)]
+    # long enough that even a slow machine has two of them going
+    trainings = [Sleep(tmp_path / str(number), 4.0) for number in range(3)]
     told = []
     train_all(trainings, 2, told.append)
     assert sorted(told, key=lambda t: t.folder) == trainings
