@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesattn import stats
-from bayesattn.stats import Judgement, Outcome
+from bayesattn.stats import Judgement, Outcome, judge_effect, judge_given
 
 SIMULATIONS = 2000
 
@@ -206,3 +206,13 @@ def test_the_weakest_part_decides():
     assert worst == refuted._replace(reason="c: Reason.")
     assert stats.judge_all({"a": supported, "b": unclear}).outcome is Outcome.INCONCLUSIVE
     assert stats.judge_all({"a": supported, "b": supported}) is supported
+
+
+def test_without_its_premise_nothing_is_judged():
+    refuted = judge_effect([0.0, 0.1, 0.05], minimum=0.5)
+    held, failed = judge_effect([1.0, 1.1, 1.05]), judge_effect([-1.0, 1.0])
+    assert judge_given("it can be seen", held, refuted) == refuted
+    found = judge_given("it can be seen", failed, refuted)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert (found.value, found.interval) == (refuted.value, refuted.interval)
+    assert "it can be seen" in found.reason

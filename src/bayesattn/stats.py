@@ -194,6 +194,18 @@ def judge_identity(errors: Values, controls: Values, *, tolerance: float) -> Jud
     return Judgement(Outcome.SUPPORTED, worst, None, reason)
 
 
+def judge_given(premise: str, given: Judgement, judgement: Judgement) -> Judgement:
+    """`judgement` if its premise is supported; else inconclusive, whatever was measured.
+
+    What a model does not do at all says nothing about how it carries over.
+    """
+    if given.outcome is Outcome.SUPPORTED:
+        return judgement
+    return judgement._replace(
+        outcome=Outcome.INCONCLUSIVE, reason=f"Nothing to judge by. {premise}: {given.reason}"
+    )
+
+
 def judge_all(parts: Mapping[str, Judgement]) -> Judgement:
     """A claim in several named parts holds when each part does: the weakest part decides."""
     for outcome in (Outcome.REFUTED, Outcome.INCONCLUSIVE):

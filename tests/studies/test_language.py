@@ -113,10 +113,11 @@ def verdict(kind, **numbers):
     )
 
 
-def farthest(published, rope, nope=(0.1, 0.1, 0.1)):
-    found = {f"{v}: farthest": [0.0] * 3 for v in retrieval.BamRetrieval.recipes["quick"].variants}
-    found |= {"RoPE: farthest": rope, "NoPE + SSMax: farthest": nope}
-    return found | {f"{PUBLISHED}: farthest": published}
+def accuracies(published, rope, inside=(1.0, 1.0, 0.95)):
+    variants = retrieval.BamRetrieval.recipes["quick"].variants
+    found = {f"{variant}: farthest": [0.0] * 3 for variant in variants}
+    found |= {f"{variant}: inside": inside for variant in variants}
+    return found | {"RoPE: farthest": rope, f"{PUBLISHED}: farthest": published}
 
 
 @pytest.mark.parametrize(
@@ -129,9 +130,16 @@ def farthest(published, rope, nope=(0.1, 0.1, 0.1)):
     ],
 )
 def test_retrieval_must_reach_and_lead(published, rope, outcome):
-    found = verdict(retrieval.BamRetrieval, **farthest(published, rope))
+    found = verdict(retrieval.BamRetrieval, **accuracies(published, rope))
     assert found.outcome is outcome
     assert found.measured == pytest.approx(sum(published) / 3)
+
+
+def test_retrieval_that_was_never_learnt_says_nothing_of_reach():
+    numbers = accuracies([0.0, 0.1, 0.0], [0.0, 0.0, 0.0], inside=[0.0, 0.1, 0.0])
+    found = verdict(retrieval.BamRetrieval, **numbers)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "at the training length" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -153,17 +161,19 @@ def test_perplexity_is_compared_with_rope(published, outcome):
 
 
 @pytest.mark.parametrize(
-    ("effect", "negative", "outcome"),
+    ("effect", "negative", "to_lose", "outcome"),
     [
-        ([0.6, 0.5, 0.6], [0.3, 0.4, 0.3], Outcome.SUPPORTED),
-        ([0.0, 0.1, 0.0], [0.3, 0.4, 0.3], Outcome.REFUTED),
-        ([0.6, 0.5, 0.6], [0.0, 0.0, 0.01], Outcome.INCONCLUSIVE),
+        ([0.6, 0.5, 0.6], [0.3, 0.4, 0.3], [1.0, 0.9, 1.0], Outcome.SUPPORTED),
+        ([0.0, 0.1, 0.0], [0.3, 0.4, 0.3], [1.0, 0.9, 1.0], Outcome.REFUTED),
+        ([0.6, 0.5, 0.6], [0.0, 0.0, 0.01], [1.0, 0.9, 1.0], Outcome.INCONCLUSIVE),
+        ([0.0, 0.1, 0.0], [0.3, 0.4, 0.3], [0.0, 0.1, 0.0], Outcome.INCONCLUSIVE),
     ],
 )
-def test_far_heads_must_exist_and_cost_more_than_others(effect, negative, outcome):
+def test_far_heads_must_exist_and_cost_more_than_others(effect, negative, to_lose, outcome):
     states = ("as trained", "far heads made local", "others made local")
     numbers = {state: [[1.0, 0.5]] * 3 for state in states}
-    found = verdict(heads.BamFarHeads, effect=effect, negative=negative, **numbers)
+    numbers |= {"effect": effect, "negative": negative, "to lose": to_lose}
+    found = verdict(heads.BamFarHeads, **numbers)
     assert found.outcome is outcome
 
 

@@ -16,7 +16,7 @@ import torch
 
 from bayesattn.evals.passkey import passkey
 from bayesattn.priors import GeneralizedGaussian
-from bayesattn.stats import judge_all, judge_effect
+from bayesattn.stats import judge_all, judge_effect, judge_given
 from bayesattn.studies.bam_retrieval import BamRetrieval, RetrievalRecipe
 from bayesattn.studies.language_models import PUBLISHED, LanguageTraining
 from bayesattn.studies.registry import register
@@ -62,7 +62,8 @@ class BamFarHeads(Study[FarHeadsRecipe]):
         "with the most negative β, are made local: log-prior -r/2. Passkeys are asked for again at "
         "several lengths. As many heads drawn at random from the others, several times, are the "
         "control. The claim needs heads with β < 0, and at the farthest length a loss of accuracy "
-        "at least 0.2 larger than the control's."
+        "at least 0.2 larger than the control's; without an accuracy of 0.2 to lose there is nothing "
+        "to judge by."
     )
     null = "The loss of accuracy when as many other heads are made local."
     recipes = MappingProxyType(
@@ -98,20 +99,22 @@ class BamFarHeads(Study[FarHeadsRecipe]):
             "as trained": trained,
             "far heads made local": without,
             "others made local": control,
-            "effect": (control[-1] - without[-1]),
+            "effect": control[-1] - without[-1],
+            "to lose": trained[-1],
         }
 
     def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
         """Heads with β < 0 exist, and cost more than others at the farthest length."""
         recipe = self.recipes[tier]
-        judgement = judge_all(
-            {
-                f"loss at {recipe.lengths[-1]} beyond the control's": judge_effect(
-                    by_seed(numbers, "effect"), minimum=NEEDED
-                ),
-                "share of heads with β < 0": judge_effect(by_seed(numbers, "negative")),
-            }
-        )
+        farthest = recipe.lengths[-1]
+        parts = {
+            f"loss at {farthest} beyond the control's": judge_effect(
+                by_seed(numbers, "effect"), minimum=NEEDED
+            ),
+            "share of heads with β < 0": judge_effect(by_seed(numbers, "negative")),
+        }
+        to_lose = judge_effect(by_seed(numbers, "to lose"), minimum=NEEDED)
+        judgement = judge_given(f"accuracy at {farthest} as trained", to_lose, judge_all(parts))
         states = ("as trained", "far heads made local", "others made local")
         told = "; ".join(
             f"{state} {', '.join(f'{value:.2f}' for value in curve(numbers, state))}"

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from bayesattn.evals.passkey import passkey
 from bayesattn.evals.token_lengths import token_lengths
-from bayesattn.stats import judge_all, judge_effect
+from bayesattn.stats import judge_all, judge_effect, judge_given
 from bayesattn.studies.language_models import (
     PUBLISHED,
     VARIANTS,
@@ -68,7 +68,8 @@ class BamRetrieval(Study[RetrievalRecipe]):
         "asked for passkeys in prompts of growing length, at all depths, answers teacher-forced, "
         "all five digits right. Scalings of RoPE and its window are applied after training, for "
         "the very length asked. The published setting must reach 0.8 at the farthest length and "
-        "lead the best encoding without a learned prior by 0.2."
+        "lead the best encoding without a learned prior by 0.2. If it does not reach 0.8 at the "
+        "training length, there is nothing to judge by."
     )
     null = "Guessing five digits, 10⁻⁵."
     recipes = MappingProxyType(
@@ -111,6 +112,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
         for variant in recipe.variants:
             accuracies = accuracy_by_length(recipe, variant, seed)
             found[f"{variant}: accuracy"] = accuracies
+            found[f"{variant}: inside"] = accuracies[0]
             found[f"{variant}: farthest"] = accuracies[-1]
         return found
 
@@ -123,16 +125,24 @@ class BamRetrieval(Study[RetrievalRecipe]):
         theirs = by_seed(numbers, f"{best}: farthest")
         lead = [mine - other for mine, other in zip(own, theirs, strict=True)]
         farthest = recipe.lengths[-1]
-        judgement = judge_all(
-            {
-                f"{PUBLISHED} at {farthest}": judge_effect(own, minimum=NEEDED),
-                f"its lead over {best} at {farthest}": judge_effect(lead, minimum=AHEAD),
-            }
+        judgement = judge_given(
+            f"{PUBLISHED} at the training length",
+            judge_effect(by_seed(numbers, f"{PUBLISHED}: inside"), minimum=NEEDED),
+            judge_all(
+                {
+                    f"{PUBLISHED} at {farthest}": judge_effect(own, minimum=NEEDED),
+                    f"its lead over {best} at {farthest}": judge_effect(lead, minimum=AHEAD),
+                }
+            ),
         )
         means = ", ".join(
-            f"{name} {average(numbers, f'{name}: farthest'):.2f}" for name in recipe.variants
+            f"{name} {average(numbers, f'{name}: inside'):.2f} and "
+            f"{average(numbers, f'{name}: farthest'):.2f}"
+            for name in recipe.variants
         )
-        said = f"{judgement.reason} Mean accuracy at {farthest}: {means}."
+        said = (
+            f"{judgement.reason} Mean accuracy at the training length and at {farthest}: {means}."
+        )
         return self.verdict(
             judgement._replace(reason=said, value=sum(own) / len(own)),
             tier=tier,
