@@ -62,8 +62,8 @@ class BamFarHeads(Study[FarHeadsRecipe]):
         "with the most negative β, are made local: log-prior -r/2. Passkeys are asked for again at "
         "several lengths. As many heads drawn at random from the others, several times, are the "
         "control. The claim needs heads with β < 0, and at the farthest length a loss of accuracy "
-        "at least 0.2 larger than the control's; without an accuracy of 0.2 to lose there is nothing "
-        "to judge by."
+        "at least 0.2 larger than the control's. Without an accuracy of 0.2 to lose there is "
+        "nothing to judge by."
     )
     null = "The loss of accuracy when as many other heads are made local."
     recipes = MappingProxyType(
