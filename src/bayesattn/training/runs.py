@@ -73,7 +73,10 @@ class Run:
         try:
             return cls(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
         except OSError as error:
-            raise RunError(f"There is no run in {folder} ({error.strerror}).") from None
+            raise RunError(
+                f"There is no run in {folder} ({error.strerror}): name the folder that --out named "
+                "when it was trained."
+            ) from None
         except ValueError:
             raise RunError(f"config.json in {folder} is damaged: it is no JSON.") from None
 
