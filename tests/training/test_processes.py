@@ -102,4 +102,5 @@ def test_two_processes_train_as_one(tmp_path, corpus):
             assert line["gradient"] == pytest.approx(other["gradient"], rel=1e-4)
         weights = one.checkpoint().tensors("model")
         for key, weight in two.checkpoint().tensors("model").items():
-            torch.testing.assert_close(weight, weights[key], rtol=1e-3, atol=1e-5)
+            # Adam turns the rounding of a gradient that is almost 0 into a part of a step, lr 3e-3.
+            torch.testing.assert_close(weight, weights[key], rtol=1e-3, atol=1e-3)
