@@ -23,6 +23,8 @@ from bayesattn.training import TrainConfig
 from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
 
 TRANSFORMER = "transformer"
+FOUND = 0.01
+"""Bits: recall is found at some step and then at once; whoever has found it need not go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ class EqualRecipe(Recipe):
     heads: int = 4
     steps: int
     recall_steps: int
-    """Steps on recall, which takes longer to be found."""
+    """At most so many steps on recall, which takes longer to be found."""
     batch_size: int = 64
     lr: float = 2e-3
     sequences: int = 1000
@@ -63,6 +65,7 @@ class EqualRecipe(Recipe):
             batch_size=self.batch_size,
             lr=self.lr,
             seed=seed,
+            target=FOUND if task == "binding" else None,
             threads=1,
         )
         tunnel = self.tunnel(task)

@@ -68,7 +68,7 @@ class TunnelMLP(Study[EqualRecipe]):
                 layers=3,
                 width=64,
                 steps=2000,
-                recall_steps=3000,
+                recall_steps=6000,
             ),
             Tier.PAPER: EqualRecipe(
                 seeds=5,
