@@ -172,7 +172,7 @@ def training(recipe: BijectionRecipe, variant: str, seed: int) -> TunnelTraining
         labels="sampled" if variant == SAMPLED else "posterior",
         seed=seed,
         threads=1,
-        dynamics=True,  # dynamics-frame-precision follows the same training
+        dynamics=variant == VARIANTS[0],  # dynamics-frame-precision follows this one
     )
     return TunnelTraining(tunnel, architecture(recipe), config)
 
