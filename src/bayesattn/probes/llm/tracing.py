@@ -1,0 +1,217 @@
+"""One pass of a model with an ear on every module: who runs when, and what it puts out."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from bayesattn.probes.capture import hanging
+from bayesattn.probes.llm.heads import Heads, Layout, lay_flat, layout_of, projection_weight
+from bayesattn.probes.llm.listener import Listener
+from bayesattn.probes.llm.matching import distinct_heads, match_columns
+
+
+@dataclass
+class LayerParts:
+    """What one pass showed of a layer; None is what it did not show."""
+
+    attention: nn.Module
+    """The innermost module that was running when keys and values were cached."""
+    index: int
+    """The layer's number in caches."""
+    heads: int
+    """Query heads."""
+    cached_heads: list[int]
+    """Which of the cached heads are distinct: all, unless the model repeats them for its cache."""
+    block: nn.Module | None
+    """Its first output is the residual stream after the layer."""
+    value: Heads | None = None
+    key: Heads | None = None
+    """Before rotation, after norms."""
+    key_scale: float = 1.0
+    """What rotation multiplies keys with besides turning them (YaRN)."""
+    key_projection: Heads | None = None
+    query: Heads | None = None
+    output: nn.Module | None = None
+    """The output projection, which is given all heads side by side."""
+    feed_forward: nn.Module | None = None
+    """What it puts out is added to the residual stream, perhaps after a norm."""
+    rows: int | None = None
+    """Which output of `attention` holds the weights [B, heads, T, T]."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Which of the parts that hooks need were not found."""
+        needed = {
+            "blocks": self.block,
+            "value projections": self.value,
+            "key projections": self.key,
+            "output projections": self.output,
+        }
+        return [name for name, part in needed.items() if part is None]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a module was given and put out, [B, T, features]."""
+
+    module: nn.Module
+    layout: Layout
+    given: Tensor | None
+    features: Tensor
+
+    @property
+    def projects(self) -> bool:
+        return projection_weight(self.module) is not None
+
+
+@dataclass
+class _Pass:
+    """A pass under way."""
+
+    members: set[int]
+    """Ids of the members of module lists."""
+    scales: list[float]
+    heads: int
+    batch: int
+    length: int
+    running: list[nn.Module] = field(default_factory=list[nn.Module])
+    seen: list[_Seen] = field(default_factory=list[_Seen])
+    """In the block that is running, until its keys and values are cached."""
+    layers: list[LayerParts] = field(default_factory=list[LayerParts])
+
+    def enter(self, module: nn.Module, *_: Any) -> None:
+        if id(module) in self.members and self._block() is None:
+            self.seen.clear()
+        self.running.append(module)
+        layer = self._cached()
+        if layer is not None and layer.output is None and projection_weight(module) is not None:
+            layer.output = module
+
+    def leave(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        layer = self._cached()
+        self.running.pop()
+        if layer is None:
+            self._keep(module, given, output)
+        elif module is layer.attention:
+            self._find_rows(layer, output)
+        elif self.running[-1] is layer.block and _feeds_forward(module, layer.attention):
+            layer.feed_forward = module
+
+    def hear(self, index: int, keys: Tensor, values: Tensor) -> None:
+        k, v = (x.transpose(1, 2) for x in (keys, values))
+        distinct = distinct_heads(torch.cat([k, v], -1).flatten(0, 1))
+        layer = LayerParts(self.running[-1], index, self.heads, distinct, self._block())
+        self.layers.append(layer)
+        layer.value, _ = self._find(v[:, :, distinct].flatten(0, 1), slice(None), [1.0])
+        # position 0 is not turned
+        layer.key, layer.key_scale = self._find(k[:, 0, distinct], slice(1), self.scales)
+        layer.key_projection = self._before_norm(layer.key)
+        layer.query = self._left_over(layer.value, layer.key_projection)
+
+    def _block(self) -> nn.Module | None:
+        return next((module for module in self.running if id(module) in self.members), None)
+
+    def _cached(self) -> LayerParts | None:
+        """The layer that is running, if its keys and values are cached already."""
+        layer = self.layers[-1] if self.layers else None
+        return layer if layer is not None and layer.block in self.running else None
+
+    def _keep(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        if self._block() is None or not isinstance(output, Tensor):
+            return
+        layout = layout_of(output, self.batch, self.length)
+        if layout is None:
+            return
+        first = given[0] if given and isinstance(given[0], Tensor) else None
+        before = None if first is None else layout_of(first, self.batch, self.length)
+        flat = lay_flat(first, before) if first is not None and before is not None else None
+        self.seen.append(_Seen(module, layout, flat, lay_flat(output, layout)))
+
+    def _find(
+        self, wanted: Tensor, positions: slice, scales: list[float]
+    ) -> tuple[Heads | None, float]:
+        """The last output that holds every column of `wanted` [rows, G, D] at `positions`."""
+        for scale in scales:
+            for seen in reversed(self.seen):
+                features = seen.features[:, positions].flatten(0, 1)
+                columns = match_columns(wanted, features * features.new_tensor(scale))
+                if columns is not None:
+                    return Heads(seen.module, seen.layout, columns), scale
+        return None, 1.0
+
+    def _before_norm(self, key: Heads | None) -> Heads | None:
+        """The projection whose output the keys are, or were until a norm changed them."""
+        if key is None or projection_weight(key.module) is not None:
+            return key
+        norm = next(seen for seen in reversed(self.seen) if seen.module is key.module)
+        if norm.given is None:
+            return None
+        given = norm.given[..., key.columns.flatten()].unflatten(-1, key.columns.shape)
+        for seen in self.seen:
+            if seen.projects:
+                columns = match_columns(given.flatten(0, 1), seen.features.flatten(0, 1))
+                if columns is not None:
+                    return Heads(seen.module, seen.layout, columns)
+        return None
+
+    def _left_over(self, value: Heads | None, key: Heads | None) -> Heads | None:
+        """Queries: the projection, or the columns of a fused one, that make neither k nor v."""
+        if value is None or key is None:
+            return None
+        for seen in self.seen:
+            if not seen.projects:
+                continue
+            left = torch.ones(seen.features.shape[-1], dtype=torch.bool)
+            for heads in (value, key):
+                if heads.module is seen.module:
+                    left[heads.columns.flatten()] = False
+            if int(left.sum()) == self.heads * key.width:
+                return Heads(seen.module, seen.layout, left.nonzero().view(self.heads, key.width))
+        return None
+
+    def _find_rows(self, layer: LayerParts, output: Any) -> None:
+        for place, x in enumerate(output if isinstance(output, tuple) else ()):
+            if isinstance(x, Tensor) and x.shape[1:] == (layer.heads, self.length, self.length):
+                layer.rows = place
+
+
+def trace(model: PreTrainedModel, tokens: Tensor, **options: Any) -> list[LayerParts]:
+    """What one pass over `tokens` [B, T] shows of every layer that caches keys and values."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    members = {id(member) for members in lists for member in members}
+    heads = model.config.get_text_config(decoder=True).num_attention_heads
+    one = _Pass(members, _scales(model), heads, *tokens.shape)
+    with _hooked(model, one):
+        model(tokens, past_key_values=Listener(model.config, one.hear), use_cache=True, **options)
+    return one.layers
+
+
+@contextmanager
+def _hooked(model: nn.Module, one: _Pass) -> Iterator[None]:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            hooks.enter_context(hanging(module.register_forward_pre_hook(one.enter)))
+            hooks.enter_context(hanging(module.register_forward_hook(one.leave)))
+        yield
+
+
+def _feeds_forward(module: nn.Module, attention: nn.Module) -> bool:
+    """Whether a part of a block has matrices, and attention is none of its parts."""
+    has_matrices = any(parameter.ndim >= 2 for parameter in module.parameters())
+    return has_matrices and attention not in module.modules()
+
+
+def _scales(model: nn.Module) -> list[float]:
+    """1, and whatever rotary encodings multiply their cosines with."""
+    found = {
+        float(value)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if name.endswith("attention_scaling") and isinstance(value, int | float)
+    }
+    return [1.0, *sorted(found - {1.0})]
