@@ -9,7 +9,7 @@ from scipy import stats
 
 from bayesattn.benchmarks.per_sample import PER_SAMPLE
 from bayesattn.benchmarks.per_sample.matrices import discretise
-from bayesattn.tunnels import HMM, Bijection, Recall, Revision, StickyChain
+from bayesattn.tunnels import HMM, Bijection, GroupFilter, Hops, Recall, Revision, StickyChain
 
 TUNNELS = {
     "bijection": Bijection(8, 7),
@@ -22,6 +22,15 @@ TUNNELS = {
     "revision": Revision(hypotheses=5),
     "sticky": StickyChain(length=30),
     "sticky without noise": StickyChain(length=8, noise=0.0),
+    "hops direct": Hops(6, 4, 4, "direct"),
+    "hops cot": Hops(6, 5, 3, "cot"),
+    "hops filler": Hops(5, 4, 4, "filler"),
+    "hops shuffled": Hops(5, 4, 3, "shuffled"),
+    "hops short": Hops(5, 6, 2, "short"),
+    "group": GroupFilter(length=5),
+    "group product": GroupFilter("S3", 5, 0.7, "product", "generators"),
+    "group argmax": GroupFilter("Z5", 5, scratch="argmax"),
+    "group filler": GroupFilter("S4", 3, scratch="filler"),
 }
 each = pytest.mark.parametrize("name", TUNNELS)
 DRAWN = 400
@@ -142,7 +151,7 @@ def test_another_distribution_is_noticed(name, other):
     assert p_value(drawn, vectorised(other, 10 * DRAWN)) < LIMIT
 
 
-@pytest.mark.parametrize("name", ["replacement", "hmm", "revision"])
+@pytest.mark.parametrize("name", ["replacement", "hmm", "revision", "hops cot", "group"])
 def test_labels_of_other_sequences_are_noticed(name):
     """Each column alone looks right; labels and posteriors together do not."""
     drawn = vectorised(TUNNELS[name], 10 * DRAWN)

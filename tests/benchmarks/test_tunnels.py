@@ -68,7 +68,7 @@ def test_a_wrong_posterior_shows_in_the_error(monkeypatch):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"tunnels": "hops"}, "choose from bijection, hmm, recall, revision, sticky"),
+        ({"tunnels": "maze"}, "choose from bijection, hmm, recall, revision, sticky, hops, group"),
         ({"batch": 0}, "must be positive"),
         ({"plain": 0}, "must be positive"),
     ],

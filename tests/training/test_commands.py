@@ -151,5 +151,5 @@ def test_help_without_a_tunnel_lists_them(capsys):
         tunnel_train("--help")
     assert stop.value.code == 0
     out = capsys.readouterr().out
-    assert "bijection, hmm, recall, revision or sticky" in out
+    assert "bijection, hmm, recall, revision, sticky, hops or group" in out
     assert "transformer, lstm, mamba or mlp" in out

@@ -13,6 +13,8 @@ from bayesattn.tunnels import (
     TUNNELS,
     Batch,
     Bijection,
+    GroupFilter,
+    Hops,
     LeakError,
     Recall,
     Revision,
@@ -37,6 +39,17 @@ TUNNEL_CASES = [
     StickyChain(symbols=5, length=12, width=3),
     StickyChain(symbols=4, length=7, width=6, noise=0.0),
     StickyChain(symbols=2, length=40, width=1, noise=2.0),
+    Hops(6, 4, 4, "direct"),
+    Hops(6, 5, 3, "cot"),
+    Hops(5, 4, 5, "filler"),
+    Hops(5, 4, 3, "shuffled"),
+    Hops(5, 6, 2, "short"),
+    Hops(2, 1, 1),
+    GroupFilter("S3", 5),
+    GroupFilter("Z5", 4, scratch="product"),
+    GroupFilter("S3", 4, 0.6, "product", "generators"),
+    GroupFilter("S4", 4, scratch="argmax"),
+    GroupFilter("0 1; 1 0", 3, 1.0, "filler"),
 ]
 every_tunnel = pytest.mark.parametrize("tunnel", TUNNEL_CASES, ids=repr)
 
@@ -125,6 +138,10 @@ def test_stretched_is_the_same_task_over_a_longer_horizon(tunnel, generator):
         with pytest.raises(ValueError, match="replacement=True"):
             tunnel.stretched(3)
         return
+    if isinstance(tunnel, Hops):
+        with pytest.raises(ValueError, match="no tokens for more"):
+            tunnel.stretched(3)
+        return
     if isinstance(tunnel, Recall) and tunnel.filler == 0:
         with pytest.raises(ValueError, match="no gap to stretch"):
             tunnel.stretched(3)
@@ -160,7 +177,7 @@ def test_a_batch_moves_to_a_device_whole(generator):
 
 
 def test_a_tunnel_is_found_by_its_name():
-    assert list(TUNNELS) == ["bijection", "hmm", "recall", "revision", "sticky"]
+    assert list(TUNNELS) == ["bijection", "hmm", "recall", "revision", "sticky", "hops", "group"]
     for name, kind in TUNNELS.items():
         assert type(make_tunnel(name)) is kind
 

@@ -13,7 +13,16 @@ from bayesattn.benchmarks.measure import interleave
 from bayesattn.benchmarks.per_sample import PER_SAMPLE, PerSample
 from bayesattn.console import show_rows, write_json
 from bayesattn.errors import UserError
-from bayesattn.tunnels import HMM, Bijection, Recall, Revision, StickyChain, Tunnel
+from bayesattn.tunnels import (
+    HMM,
+    Bijection,
+    GroupFilter,
+    Hops,
+    Recall,
+    Revision,
+    StickyChain,
+    Tunnel,
+)
 
 CASES: dict[str, Tunnel] = {
     "bijection": Bijection(20, 19),
@@ -23,6 +32,8 @@ CASES: dict[str, Tunnel] = {
     "recall": Recall(),
     "revision": Revision(),
     "sticky": StickyChain(),
+    "hops": Hops(),
+    "group": GroupFilter(),
 }
 """What is timed: the papers' sizes where they state any."""
 

@@ -37,7 +37,7 @@ class Train:
     words: ClassVar[tuple[str, ...]] = ()
 
     name: Annotated[Positional[str], arg(metavar="TUNNEL")]
-    """The task: bijection, hmm, recall, revision or sticky."""
+    """The task: bijection, hmm, recall, revision, sticky, hops or group."""
     architecture: Annotated[str, arg(metavar="NAME")] = "transformer"
     """The kind of model: transformer, lstm, mamba or mlp."""
     prior_options: Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")] = ()

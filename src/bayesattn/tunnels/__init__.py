@@ -6,7 +6,9 @@ from typing import Any
 
 from bayesattn.tunnels.base import Batch, LeakError, Tunnel
 from bayesattn.tunnels.bijection import Bijection
+from bayesattn.tunnels.groups import GroupFilter
 from bayesattn.tunnels.hmm import HMM
+from bayesattn.tunnels.hops import Hops
 from bayesattn.tunnels.recall import Recall
 from bayesattn.tunnels.revision import Revision
 from bayesattn.tunnels.sticky import StickyChain
@@ -16,6 +18,8 @@ __all__ = [
     "TUNNELS",
     "Batch",
     "Bijection",
+    "GroupFilter",
+    "Hops",
     "LeakError",
     "Recall",
     "Revision",
@@ -25,7 +29,8 @@ __all__ = [
 ]
 
 TUNNELS: dict[str, type[Tunnel]] = {
-    tunnel.name: tunnel for tunnel in (Bijection, HMM, Recall, Revision, StickyChain)
+    tunnel.name: tunnel
+    for tunnel in (Bijection, HMM, Recall, Revision, StickyChain, Hops, GroupFilter)
 }
 
 

@@ -6,7 +6,9 @@ They are the oracles of the vectorised samplers in the tests, and what those are
 
 from bayesattn.benchmarks.per_sample.base import PerSample, Sample
 from bayesattn.benchmarks.per_sample.bijection import PerSampleBijection
+from bayesattn.benchmarks.per_sample.groups import PerSampleGroup
 from bayesattn.benchmarks.per_sample.hmm import PerSampleHMM
+from bayesattn.benchmarks.per_sample.hops import PerSampleHops
 from bayesattn.benchmarks.per_sample.recall import PerSampleRecall
 from bayesattn.benchmarks.per_sample.revision import PerSampleRevision
 from bayesattn.benchmarks.per_sample.sticky import PerSampleSticky
@@ -15,7 +17,9 @@ __all__ = [
     "PER_SAMPLE",
     "PerSample",
     "PerSampleBijection",
+    "PerSampleGroup",
     "PerSampleHMM",
+    "PerSampleHops",
     "PerSampleRecall",
     "PerSampleRevision",
     "PerSampleSticky",
@@ -28,5 +32,7 @@ PER_SAMPLE: dict[str, type[PerSample]] = {
     "recall": PerSampleRecall,
     "revision": PerSampleRevision,
     "sticky": PerSampleSticky,
+    "hops": PerSampleHops,
+    "group": PerSampleGroup,
 }
 """The per-sample code of each tunnel, by the tunnel's name."""

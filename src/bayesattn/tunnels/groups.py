@@ -1,0 +1,244 @@
+"""Belief that has to be moved: track a point under known actions and noisy readings.
+
+    x_0 uniform,   x_t = a_t x_{t-1},   o_t = x_t with probability r, else any other point
+
+    belief_t(j) ∝ P(o_t | j) · belief_{t-1}(a_t⁻¹ j)
+
+With g_t = a_t … a_1, every reading is one of x_0 = g_t⁻¹ x_t: the belief is a count of readings,
+moved by g_t. All that is serial is the product g_t. In S5 it needs ever more depth as it gets
+longer, in Z5 it is a sum, which one layer of attention can take; format, number of readings and
+their information are the same in both. `scratch` is what stands beside each step:
+
+    none       a_t o_t
+    product    a_t g_t o_t     g_t is predicted at a_t, the belief at o_t
+    argmax     a_t o_t m_t     m_t is the most probable point, read off the belief at o_t
+    filler     a_t  .  o_t
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, NamedTuple, Self, get_args
+
+import torch
+from torch import Tensor
+
+from bayesattn.priors.base import at_least
+from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
+from bayesattn.tunnels.group_tables import Group, make_group
+
+Scratch = Literal["none", "product", "argmax", "filler"]
+Actions = Literal["all", "generators"]
+TIED = 1e-9
+"""Beliefs that differ by less are equally probable, and the first of them counts as the largest."""
+
+
+class Tracked(NamedTuple):
+    """What follows from actions and readings."""
+
+    products: Tensor
+    """[B, T] g_t."""
+    beliefs: Tensor
+    """[B, T, points]."""
+
+
+@dataclass(frozen=True)
+class GroupFilter(Tunnel):
+    """A hidden point, moved by known elements of a group."""
+
+    name: ClassVar[str] = "group"
+
+    group: str = "S5"
+    """S5, Z5 and the like, or rows of a multiplication table such as "0 1; 1 0"."""
+    length: int = 8
+    """Number of steps."""
+    reliability: float = 0.8
+    """Probability that a reading is right."""
+    scratch: Scratch = "none"
+    """What stands beside each step: none, product, argmax or filler."""
+    actions: Actions = "all"
+    """Elements that act: all, or only generators and the identity."""
+
+    def __post_init__(self) -> None:
+        make_group(self.group)
+        at_least("length", self.length, 1)
+        if not 0 < self.reliability <= 1:
+            raise ValueError(f"reliability must lie in 0 … 1, 0 excluded, not {self.reliability}")
+        for field, allowed in (("scratch", Scratch), ("actions", Actions)):
+            if getattr(self, field) not in get_args(allowed):
+                names = ", ".join(get_args(allowed))
+                raise ValueError(f"{field} must be one of {names}, not {getattr(self, field)!r}")
+
+    @property
+    def outcomes(self) -> int:
+        """Points; where products are predicted, all elements, of which the first stand for points."""
+        group = self._group
+        return max(group.points, group.order if self.scratch == "product" else 0)
+
+    @property
+    def vocabulary(self) -> int:
+        """Actions, readings, scratch."""
+        group = self._group
+        own = {"none": 0, "product": group.order, "argmax": group.points, "filler": 1}
+        return self._first_scratch + own[self.scratch]
+
+    @property
+    def positions(self) -> int:
+        """Two or three a step; nobody reads the last argmax."""
+        return self._width * self.length - (self.scratch == "argmax")
+
+    @property
+    def horizon(self) -> int:
+        """Beliefs, and products if they are predicted."""
+        return self.length * (2 if self.scratch == "product" else 1)
+
+    @property
+    def scored(self) -> Tensor:
+        """Readings, and actions if products are predicted."""
+        steps = self._width * torch.arange(self.length)
+        if self.scratch == "product":
+            return torch.stack([steps, steps + self._reading_at], dim=1).flatten()
+        return steps + self._reading_at
+
+    @property
+    def written(self) -> Tensor:
+        """Positions that a model writes itself, each predicted at the position before it."""
+        steps = self._width * torch.arange(self.length)
+        match self.scratch:
+            case "product":
+                return steps + 1
+            case "argmax":
+                return steps[:-1] + 2
+            case _:
+                return steps[:0]
+
+    @property
+    def hypothesis_bits(self) -> float:
+        """log2 of the places to start from."""
+        return math.log2(self._group.points)
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """Actions, states, readings, scratch."""
+        group, device = self._group, generator.device
+        shape = (batch_size, self.length)
+        allowed = self.allowed.to(device)
+        chosen = torch.randint(len(allowed), shape, generator=generator, device=device)
+        actions = allowed[chosen]
+        first = torch.randint(group.points, shape[:1], generator=generator, device=device)
+        products = prefix_products(group, actions)
+        states = group.action.to(device)[products, first[:, None]]
+        wrong = torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
+        by = torch.randint(1, group.points, shape, generator=generator, device=device)
+        readings = (states + by * (wrong >= self.reliability)) % group.points
+        beliefs = self._beliefs(products, readings)
+        inputs = self._lay_out(actions, readings, products, beliefs)
+        return Batch(
+            inputs,
+            self.scored.to(device),
+            self._posterior(Tracked(products, beliefs)),
+            self._interleaved(products, states),
+            {"actions": actions, "products": products, "states": states, "readings": readings},
+        )
+
+    def exact(self, inputs: Tensor) -> Tensor:
+        """[B, S, C] products and beliefs, from actions and readings."""
+        self._check_inputs(inputs)
+        return self._posterior(self.track(*self.read(inputs)))
+
+    def read(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, T] actions and [B, T] readings."""
+        readings = inputs[:, self._reading_at :: self._width] - self._group.order
+        return inputs[:, :: self._width], readings
+
+    def track(self, actions: Tensor, readings: Tensor) -> Tracked:
+        """Products and beliefs of actions [B, T] and readings [B, T]."""
+        products = prefix_products(self._group, actions)
+        return Tracked(products, self._beliefs(products, readings))
+
+    def spell(self, outcomes: Tensor) -> Tensor:
+        """The tokens that write these outcomes into the scratch."""
+        return outcomes + self._first_scratch
+
+    def stretched(self, factor: float) -> Self:
+        """More steps."""
+        return replace(self, length=stretched_length(self.length, factor))
+
+    @property
+    def allowed(self) -> Tensor:
+        """Elements that act."""
+        group = self._group
+        if self.actions == "all":
+            return torch.arange(group.order)
+        return torch.tensor(sorted({group.identity, *group.generators}))
+
+    @property
+    def _group(self) -> Group:
+        return make_group(self.group)
+
+    @property
+    def _width(self) -> int:
+        """Positions of a step."""
+        return 2 if self.scratch == "none" else 3
+
+    @property
+    def _reading_at(self) -> int:
+        """Where in a step the reading stands."""
+        return 2 if self.scratch in ("product", "filler") else 1
+
+    @property
+    def _first_scratch(self) -> int:
+        return self._group.order + self._group.points
+
+    def _beliefs(self, products: Tensor, readings: Tensor) -> Tensor:
+        """[B, T, points]: log-likelihoods of x_0 add up; g_t moves them to x_t."""
+        group = self._group
+        back = group.action[group.inverses].to(products.device)[products]  # [B, T, points]
+        origins = back.gather(2, readings[..., None])
+        right = torch.zeros(back.shape, dtype=torch.float64, device=back.device)
+        right = right.scatter_(2, origins, 1.0).cumsum(1)
+        steps = torch.arange(1, back.shape[1] + 1, device=back.device)[:, None]
+        miss = torch.tensor((1 - self.reliability) / (group.points - 1), dtype=torch.float64)
+        score = right * math.log(self.reliability) + torch.xlogy(steps - right, miss)
+        return score.softmax(-1).gather(2, back)
+
+    def _posterior(self, tracked: Tracked) -> Tensor:
+        spare = self.outcomes - self._group.points
+        beliefs = torch.nn.functional.pad(tracked.beliefs, (0, spare))
+        if self.scratch != "product":
+            return beliefs
+        products = torch.nn.functional.one_hot(tracked.products, self.outcomes).double()
+        return self._interleaved(products, beliefs)
+
+    def _interleaved(self, products: Tensor, others: Tensor) -> Tensor:
+        """[B, S, …] of products [B, T, …] and of what is predicted at readings, in order."""
+        if self.scratch != "product":
+            return others
+        return torch.stack([products, others], dim=2).flatten(1, 2)
+
+    def _lay_out(
+        self, actions: Tensor, readings: Tensor, products: Tensor, beliefs: Tensor
+    ) -> Tensor:
+        shown = readings + self._group.order
+        match self.scratch:
+            case "none":
+                columns = [actions, shown]
+            case "product":
+                columns = [actions, self.spell(products), shown]
+            case "argmax":
+                columns = [actions, shown, self.spell(most_probable(beliefs))]
+            case "filler":
+                columns = [actions, torch.full_like(actions, self._first_scratch), shown]
+        return torch.stack(columns, dim=2).flatten(1)[:, : self.positions].contiguous()
+
+
+def prefix_products(group: Group, actions: Tensor) -> Tensor:
+    """[B, T] g_t = a_t · g_{t-1}."""
+    table = group.table.to(actions.device)
+    products = [actions[:, 0]]
+    for action in actions.unbind(1)[1:]:
+        products.append(table[action, products[-1]])
+    return torch.stack(products, dim=1)
+
+
+def most_probable(beliefs: Tensor) -> Tensor:
+    """The first of the outcomes with the largest probability."""
+    return (beliefs >= beliefs.amax(-1, keepdim=True) - TIED).long().argmax(-1)

@@ -1,0 +1,300 @@
+"""Chain of thought in a tunnel: apply a partly revealed permutation k times.
+
+    x₁ y₁ … x_n y_n   QUERY x k   [ π(x) π²(x) … π^(k-1)(x) ]   ANSWER  →  π^k(x)
+
+Every sequence has its own permutation π, of which n pairs are shown in random order, an asked key
+x, one of those shown, and a number of hops k from 1 to `hops`. Where π leads to a key that is not
+shown, the answer is uncertain; `walks.py` has its posterior. `mode` is what stands in the scratch:
+
+    direct     there is none
+    cot        each hop
+    short      each second hop
+    shuffled   the hops of another sequence, as many of them
+    filler     as many blanks as cot has places, and nothing to write
+
+Scratch is predicted as the answer is, one place ahead, so each of its symbols has a posterior of
+its own, given the symbols before it. Places after the last hop are blank, which is an outcome, too.
+
+Someone may have written a symbol that contradicts the pairs. It is believed all the same: the walk
+goes on from there with the revealed pairs, and what was written before is forgotten. So `exact`
+also answers what follows from a scratch that was tampered with.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, Self, get_args
+
+import torch
+from torch import Tensor
+
+from bayesattn.priors.base import at_least
+from bayesattn.tunnels.base import Batch, Tunnel
+from bayesattn.tunnels.shuffles import random_orders
+from bayesattn.tunnels.walks import (
+    MOST_ORDERS,
+    belief,
+    count_orders,
+    next_symbol,
+    orders_of,
+    walk,
+)
+
+Mode = Literal["direct", "cot", "filler", "shuffled", "short"]
+WRITTEN = ("cot", "shuffled", "short")
+"""Modes whose scratch is predicted."""
+
+
+class Episode(NamedTuple):
+    """What inputs say."""
+
+    known: Tensor
+    """[B, V] value of each key, -1 if it is not revealed."""
+    query: Tensor
+    """[B] asked key."""
+    hops: Tensor
+    """[B] k."""
+    scratch: Tensor
+    """[B, places] tokens."""
+
+
+@dataclass(frozen=True)
+class Hops(Tunnel):
+    """A permutation of `alphabet` symbols, to be applied up to `hops` times."""
+
+    name: ClassVar[str] = "hops"
+
+    alphabet: int = 8
+    """Number of symbols."""
+    hops: int = 4
+    """Largest number of hops; each sequence asks for one from 1 to it."""
+    revealed: int | None = None
+    """Number of pairs shown; by default two less than the alphabet."""
+    mode: Mode = "cot"
+    """What the scratch holds: direct (there is none), cot, filler, shuffled or short."""
+
+    def __post_init__(self) -> None:
+        at_least("alphabet", self.alphabet, 2)
+        at_least("hops", self.hops, 1)
+        if self.revealed is None:
+            object.__setattr__(self, "revealed", max(1, self.alphabet - 2))
+        if at_least("revealed", self.revealed, 1) > self.alphabet:
+            raise ValueError(
+                f"an alphabet of {self.alphabet} has no {self.revealed} pairs to reveal: "
+                f"choose revealed from 1 to {self.alphabet}"
+            )
+        if self.mode not in get_args(Mode):
+            raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, not {self.mode!r}")
+        ways = count_orders(self.unrevealed, self.hops)
+        if ways > MOST_ORDERS:
+            raise ValueError(
+                f"alphabet {self.alphabet} with {self.revealed} pairs revealed has {ways:,} ways "
+                f"to go {self.hops} hops, and the exact posterior takes {MOST_ORDERS:,} at most: "
+                "reveal more pairs, or choose a smaller alphabet or fewer hops"
+            )
+
+    @property
+    def unrevealed(self) -> int:
+        """Pairs that are not shown."""
+        assert self.revealed is not None
+        return self.alphabet - self.revealed
+
+    @property
+    def stride(self) -> int:
+        """Hops from one place of the scratch to the next."""
+        return 2 if self.mode == "short" else 1
+
+    @property
+    def places(self) -> int:
+        """Places in the scratch."""
+        return 0 if self.mode == "direct" else (self.hops - 1) // self.stride
+
+    @property
+    def written(self) -> Tensor:
+        """Positions that a model writes itself, each predicted at the position before it."""
+        first = self._count_at + 1
+        return torch.arange(first, first + (self.places if self.mode in WRITTEN else 0))
+
+    @property
+    def outcomes(self) -> int:
+        """Symbols, and the blank where scratch is predicted."""
+        return self.alphabet + (1 if len(self.written) else 0)
+
+    @property
+    def vocabulary(self) -> int:
+        """Keys, values, numbers of hops, QUERY, ANSWER and the blank; scratch is of keys."""
+        return self._blank + 1
+
+    @property
+    def positions(self) -> int:
+        """Pairs, three of the query, scratch, ANSWER."""
+        return self._count_at + self.places + 2
+
+    @property
+    def horizon(self) -> int:
+        """Predicted places of the scratch, and the answer."""
+        return len(self.written) + 1
+
+    @property
+    def scored(self) -> Tensor:
+        """Before each written place, and at ANSWER."""
+        return torch.cat([self.written - 1, torch.tensor([self.positions - 1])])
+
+    @property
+    def hypothesis_bits(self) -> float:
+        """log2 of V! permutations."""
+        return math.lgamma(self.alphabet + 1) / math.log(2)
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """Permutations, pairs, queries and scratch."""
+        size, device = self.alphabet, generator.device
+        assert self.revealed is not None
+        # one more permutation and query than rows: the scratch of `shuffled` is that of the next
+        permutation = random_orders(batch_size + 1, size, generator)
+        keys = random_orders(batch_size + 1, size, generator, take=self.revealed)
+        asked = torch.randint(
+            self.revealed, (batch_size + 1, 1), generator=generator, device=device
+        )
+        hops = 1 + torch.randint(self.hops, (batch_size,), generator=generator, device=device)
+        chain = [keys.gather(1, asked)]
+        for _ in range(self.hops):
+            chain.append(permutation.gather(1, chain[-1]))
+        chains = torch.cat(chain, dim=1)
+        own, other, permutation = chains[:-1], chains[1:], permutation[:-1]
+        values = permutation.gather(1, keys[:-1])
+        marks = torch.tensor([self._query, self._answer], device=device).expand(batch_size, 2)
+        inputs = torch.cat(
+            [
+                torch.stack([keys[:-1], values + size], dim=2).flatten(1),
+                marks[:, :1],
+                own[:, :1],
+                hops[:, None] + (2 * size - 1),
+                self._scratch(other if self.mode == "shuffled" else own, hops),
+                marks[:, 1:],
+            ],
+            dim=1,
+        )
+        written = inputs[:, self.written.to(device)]
+        labels = torch.where(written == self._blank, size, written)
+        answer = own.gather(1, hops[:, None])
+        return Batch(
+            inputs,
+            self.scored.to(device),
+            self.exact(inputs),
+            torch.cat([labels, answer], dim=1),
+            {"permutation": permutation, "hops": hops, "chain": own},
+        )
+
+    def exact(self, inputs: Tensor) -> Tensor:
+        """[B, S, C] posterior of each written place and of the answer, given all before it."""
+        episode = self.read(inputs)
+        if self.mode == "shuffled":
+            steps = [*self._of_another(episode), self._answer_alone(episode)]
+        elif self.mode in WRITTEN:
+            steps = self._along(episode)
+        else:
+            steps = [self._answer_alone(episode)]
+        return torch.stack(steps, dim=1)
+
+    def marginal(self, inputs: Tensor) -> Tensor:
+        """[B, C] posterior of the answer from pairs and query, whatever the scratch says."""
+        return self._answer_alone(self.read(inputs))
+
+    def read(self, inputs: Tensor) -> Episode:
+        """What stands in the inputs."""
+        self._check_inputs(inputs)
+        size, at = self.alphabet, self._count_at
+        pairs = inputs[:, : at - 2]
+        known = torch.full((len(inputs), size), -1, device=inputs.device)
+        known.scatter_(1, pairs[:, ::2], pairs[:, 1::2] - size)
+        hops = inputs[:, at] - (2 * size - 1)
+        return Episode(known, inputs[:, at - 1], hops, inputs[:, at + 1 : -1])
+
+    def spell(self, outcomes: Tensor) -> Tensor:
+        """The tokens that write these outcomes into the scratch."""
+        return torch.where(outcomes == self.alphabet, self._blank, outcomes)
+
+    def stretched(self, factor: float) -> Self:
+        """Refused: numbers of hops are tokens, and those beyond `hops` do not exist."""
+        if factor == 1:
+            return self
+        raise ValueError(
+            f"this tunnel asks for at most {self.hops} hops and has no tokens for more: "
+            "train with a larger hops"
+        )
+
+    @property
+    def _count_at(self) -> int:
+        """Position of the number of hops."""
+        assert self.revealed is not None
+        return 2 * self.revealed + 2
+
+    @property
+    def _query(self) -> int:
+        return 2 * self.alphabet + self.hops
+
+    @property
+    def _answer(self) -> int:
+        return self._query + 1
+
+    @property
+    def _blank(self) -> int:
+        return self._query + 2
+
+    def _scratch(self, chains: Tensor, hops: Tensor) -> Tensor:
+        """[B, places] tokens: hops of `chains` [B, hops + 1] before the last, then blanks."""
+        at = self.stride * torch.arange(1, self.places + 1, device=chains.device)
+        hidden = (at >= hops[:, None]) | (self.mode == "filler")
+        return chains[:, at].masked_fill(hidden, self._blank)
+
+    def _answer_alone(self, episode: Episode) -> Tensor:
+        paths = self._paths(episode.known, episode.query, self.hops)
+        return belief(_at(paths, episode.hops), torch.ones_like(paths[..., 0]), self.outcomes)
+
+    def _along(self, episode: Episode) -> list[Tensor]:
+        """Of each place and of the answer: mean over the walks that agree with all before it."""
+        paths = self._paths(episode.known, episode.query, self.hops)
+        possible = torch.ones_like(paths[..., 0], dtype=torch.bool)
+        steps: list[Tensor] = []
+        for place, token in enumerate(episode.scratch.unbind(1)):
+            hop = self.stride * (place + 1)
+            writes = hop < episode.hops
+            steps.append(self._or_blank(belief(paths[..., hop], possible, self.outcomes), writes))
+            told = writes & (token < self.alphabet)
+            agree = possible & (paths[..., hop] == token[:, None])
+            lost = told & ~agree.any(1)
+            possible = torch.where((told & ~lost)[:, None], agree, possible | lost[:, None])
+            if bool(lost.any()):
+                ahead = self._paths(episode.known[lost], token[lost], self.hops - hop)
+                paths[lost, :, hop:] = ahead
+        return [*steps, belief(_at(paths, episode.hops), possible, self.outcomes)]
+
+    def _of_another(self, episode: Episode) -> list[Tensor]:
+        """Of each place, where the scratch tells of a permutation and a key never shown."""
+        count, size = episode.known.shape
+        known = torch.full_like(episode.known, -1)
+        uniform = known.new_full((count, self.outcomes), 1 / size, dtype=torch.float64)
+        uniform[:, size:] = 0
+        steps: list[Tensor] = []
+        current: Tensor | None = None
+        for place, token in enumerate(episode.scratch.unbind(1)):
+            expected = uniform
+            symbol = token.clamp(max=size - 1)  # blanks come last: nothing is read after them
+            if current is not None:
+                expected = next_symbol(known, current, self.outcomes)
+                known = known.scatter(1, current[:, None], symbol[:, None])
+            steps.append(self._or_blank(expected, place + 1 < episode.hops))
+            current = symbol
+        return steps
+
+    def _or_blank(self, expected: Tensor, writes: Tensor) -> Tensor:
+        blank = torch.zeros_like(expected)
+        blank[:, self.alphabet] = 1
+        return torch.where(writes[:, None], expected, blank)
+
+    def _paths(self, known: Tensor, start: Tensor, hops: int) -> Tensor:
+        return walk(known, start, hops, orders_of(self.unrevealed, self.hops))
+
+
+def _at(paths: Tensor, hops: Tensor) -> Tensor:
+    """[B, W] the symbols of paths [B, W, …] after `hops` [B]."""
+    return paths.gather(2, hops[:, None, None].expand(-1, paths.shape[1], 1))[..., 0]

@@ -1,0 +1,91 @@
+"""Walks along a permutation of which some pairs are known.
+
+    P(y, 0, D) = all on y
+    P(y, k, D) = P(D[y], k-1, D)                                        if y is a known key,
+                 mean over unused values v of P(v, k-1, D + {y: v})     otherwise
+
+The recursion, written out: every order in which a walk may use up the unused values is equally
+likely, and the j-th unknown key that it meets takes the j-th value of the order. A walk that has
+closed a cycle meets no unknown key any more, so the rest of its order changes nothing.
+
+Shapes: B sequences, V symbols, W orders of the unused values.
+"""
+
+import itertools
+import math
+from functools import cache
+
+import torch
+from torch import Tensor
+
+MOST_ORDERS = 50_000
+"""Orders that a posterior is averaged over at the most."""
+
+
+def count_orders(unused: int, hops: int) -> int:
+    """Orders of the values that a walk may take: its first key is a known one."""
+    return math.perm(unused, min(unused, hops - 1))
+
+
+@cache
+def orders_of(unused: int, hops: int) -> Tensor:
+    """[W, M] int64: those orders, as indices into the unused values. Not to be written to."""
+    taken = min(unused, hops - 1)
+    if taken == 0:
+        return torch.zeros(1, 1, dtype=torch.int64)  # one way to go, and nothing to look up
+    return torch.tensor(list(itertools.permutations(range(unused), taken)))
+
+
+def walk(known: Tensor, start: Tensor, hops: int, orders: Tensor) -> Tensor:
+    """[B, W, hops + 1] symbols after 0 .. hops hops, one walk for every order.
+
+    Args:
+        known: [B, V] the value of each key, -1 where it is unknown.
+        start: [B] first symbols.
+        hops: how far to go.
+        orders: [W, M] indices into the unused values, in rising order of those.
+    """
+    values = unused_values(known)[:, orders.to(known.device)]
+    successor = known[:, None].repeat(1, len(orders), 1)
+    current = start[:, None].expand(values.shape[:2])
+    met = torch.zeros_like(current)
+    path = [current]
+    for _ in range(hops):
+        following = successor.gather(2, current[..., None])
+        unknown = following < 0
+        new = values.gather(2, met.clamp(max=orders.shape[1] - 1)[..., None])
+        following = torch.where(unknown, new, following)
+        successor.scatter_(2, current[..., None], following)
+        met = met + unknown[..., 0]
+        current = following[..., 0]
+        path.append(current)
+    return torch.stack(path, dim=2)
+
+
+def belief(symbols: Tensor, possible: Tensor, outcomes: int) -> Tensor:
+    """[B, outcomes] float64: how often each symbol [B, W] is met by the walks that are possible."""
+    weight = possible.double()
+    weight = weight / weight.sum(1, keepdim=True)
+    return weight.new_zeros(len(symbols), outcomes).scatter_add_(1, symbols, weight)
+
+
+def next_symbol(known: Tensor, current: Tensor, outcomes: int) -> Tensor:
+    """[B, outcomes] float64: the value of `current` [B], or uniform over the unused ones."""
+    value = known.gather(1, current[:, None])
+    unused = (~used_values(known)).double()
+    unused = torch.nn.functional.pad(unused, (0, outcomes - known.shape[1]))
+    certain = torch.zeros_like(unused).scatter_(1, value.clamp(min=0), 1.0)
+    return torch.where(value >= 0, certain, unused / unused.sum(1, keepdim=True).clamp(min=1))
+
+
+def used_values(known: Tensor) -> Tensor:
+    """[B, V] whether a symbol is the value of a known key."""
+    size = known.shape[1]
+    slots = torch.where(known < 0, size, known)  # unknown ones share a slot that is cut off
+    used = torch.zeros(len(known), size + 1, dtype=torch.bool, device=known.device)
+    return used.scatter_(1, slots, True)[:, :size]
+
+
+def unused_values(known: Tensor) -> Tensor:
+    """[B, V]: the unused values in rising order, then the used ones."""
+    return used_values(known).long().argsort(dim=1, stable=True)
