@@ -112,7 +112,7 @@ def key_frame(
         width=width,
         cosine=Measured(
             value=float(cosine),
-            interval=_jackknife(keys),
+            interval=jackknife(cosines(keys)),
             nulls={"random": random_cosine(width), "shuffled": float(null.mean())},
             p=chance(-float(cosine), -null),
         ),
@@ -134,9 +134,8 @@ def pair_cosine(keys: Tensor, centre: bool = False) -> Tensor:
     """Mean |cos| over pairs of different rows of [..., n, d]."""
     if centre:
         keys = keys - keys.mean(dim=-2, keepdim=True)
-    cosines = _cosines(keys)
     count = keys.shape[-2]
-    return cosines.sum(dim=(-1, -2)) / (count * (count - 1))
+    return cosines(keys).sum(dim=(-1, -2)) / (count * (count - 1))
 
 
 def effective_rank(keys: Tensor) -> Tensor:
@@ -201,23 +200,22 @@ def token_keys(
     return {(name, layer): x / times[name][:, None, None] for (name, layer), x in sums.items()}
 
 
-def _cosines(keys: Tensor) -> Tensor:
+def cosines(keys: Tensor) -> Tensor:
     """|cos| of all pairs [..., n, n], 0 on the diagonal."""
     unit = nn.functional.normalize(keys, dim=-1, eps=1e-300)
-    cosines = (unit @ unit.transpose(-1, -2)).abs()
-    return cosines - torch.diag_embed(cosines.diagonal(dim1=-2, dim2=-1))
+    found = (unit @ unit.transpose(-1, -2)).abs()
+    return found - torch.diag_embed(found.diagonal(dim1=-2, dim2=-1))
 
 
-def _jackknife(keys: Tensor) -> Interval:
-    """Interval of the mean over pairs, from leaving out one token at a time."""
+def jackknife(pairs: Tensor) -> Interval:
+    """Interval of the mean over pairs of tokens [n, n], from leaving out one at a time."""
     from scipy.stats import t
 
-    cosines = _cosines(keys)
-    count = len(keys)
-    left = (cosines.sum() - 2 * cosines.sum(1)) / ((count - 1) * (count - 2))
+    count = len(pairs)
+    left = (pairs.sum() - 2 * pairs.sum(1)) / ((count - 1) * (count - 2))
     error = float(((count - 1) / count * (left - left.mean()).square().sum()).sqrt())
     half = float(t.ppf((1 + LEVEL) / 2, count - 1)) * error
-    mean = float(cosines.sum() / (count * (count - 1)))
+    mean = float(pairs.sum() / (count * (count - 1)))
     return Interval(mean - half, mean + half)
 
 
