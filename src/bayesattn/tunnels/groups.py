@@ -70,7 +70,7 @@ class GroupFilter(Tunnel):
 
     @property
     def outcomes(self) -> int:
-        """Points; where products are predicted, all elements, of which the first stand for points."""
+        """Points; where products are predicted, elements, of which the first stand for points."""
         group = self._group
         return max(group.points, group.order if self.scratch == "product" else 0)
 

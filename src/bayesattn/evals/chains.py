@@ -1,0 +1,251 @@
+"""Models that write their own scratch, beside the exact posterior.
+
+A chain that a model has written is a sample, so its answer is right if it is the posterior *given
+the chain*. What the model knows of the answer itself is the mean over many chains:
+
+    conditional   p(answer | chain)                      against the posterior given that chain
+    marginal      mean over chains of p(answer | chain)  against the posterior without any
+
+Equal chains of a sequence are computed once and counted. Errors are in bits.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from bayesattn.evals.bits import entropy, entropy_errors, kl_divergence
+from bayesattn.evals.fidelity import EVAL_SEED
+from bayesattn.evals.prediction import Model, device_of, evaluating, predict
+from bayesattn.tunnels import Batch, GroupFilter, Hops
+
+LIMIT = 0.05
+"""Bits: up to this error a number of hops is mastered."""
+BATCH = 1024
+"""Sequences in one pass of the model."""
+TOLD_APART = 0.5
+"""Total variation from which on two posteriors say different things."""
+
+
+class Written(NamedTuple):
+    """Chains of many sequences, each different one once."""
+
+    inputs: Tensor
+    """[M, T] with the scratch filled in."""
+    sequence: Tensor
+    """[M] whose chain it is."""
+    times: Tensor
+    """[M] how often it was written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopScores:
+    """Sequences that ask for the same number of hops."""
+
+    hops: int
+    sequences: int
+    mae: float
+    """|H(model) - H(Bayes)| of the answer, by the mean over chains."""
+    kl: float
+    """KL(Bayes ‖ model) of the same."""
+    conditional_mae: float
+    """|H(model) - H(Bayes)| of the answer, chain by chain."""
+    conditional_kl: float
+    accuracy: float
+    """Share of sequences whose most probable answer is the true one."""
+    scratch_mae: tuple[float, ...]
+    """At each place of a scratch that is not blank, given the true ones before it."""
+    bayes: float
+    """Entropy of the exact posterior of the answer."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overwriting:
+    """What a model answers after one symbol of the scratch was replaced by another."""
+
+    sequences: int
+    """Those in which the two posteriors differ."""
+    kl_followed: float
+    """KL to the posterior that follows from the symbol as it stands there now."""
+    kl_ignored: float
+    """KL to the posterior as if nothing had been changed."""
+    follows: float
+    """Share whose most probable answer is possible after the change."""
+    ignores: float
+    """Share whose most probable answer was possible before it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def write_chains(
+    model: Model, tunnel: Hops | GroupFilter, inputs: Tensor, chains: int, generator: Generator
+) -> Written:
+    """Let `model` fill in the scratch of inputs [B, T], `chains` times each."""
+    rows, sequence = inputs, torch.arange(len(inputs))
+    times = torch.full((len(inputs),), chains)
+    for position in tunnel.written.tolist():
+        chances = _predict(model, rows, torch.tensor([position - 1]))[:, 0].exp()
+        each = torch.arange(len(rows)).repeat_interleave(times)
+        drawn = torch.multinomial(chances[each], 1, generator=generator)[:, 0]
+        outcomes = chances.shape[1]
+        different, times = (each * outcomes + drawn).unique(return_counts=True)
+        origin = different // outcomes
+        rows = rows[origin]
+        rows[:, position] = tunnel.spell(different % outcomes)
+        sequence = sequence[origin]
+    return Written(rows, sequence, times)
+
+
+def write_most_probable(model: Model, tunnel: Hops | GroupFilter, inputs: Tensor) -> Tensor:
+    """Inputs [B, T] with the scratch that `model` finds most probable, place by place."""
+    rows = inputs.clone()
+    for position in tunnel.written.tolist():
+        log_probs = _predict(model, rows, torch.tensor([position - 1]))[:, 0]
+        rows[:, position] = tunnel.spell(log_probs.argmax(-1))
+    return rows
+
+
+def measure_hops(
+    model: Model,
+    tunnel: Hops,
+    *,
+    sequences: int = 600,
+    chains: int = 64,
+    seed: int = EVAL_SEED,
+) -> list[HopScores]:
+    """Scores by number of hops, on held-out sequences with self-written scratch.
+
+    Args:
+        model: of `tunnel`.
+        tunnel: any mode; without scratch to write there is one chain, the sequence itself.
+        sequences: over all numbers of hops together.
+        chains: per sequence.
+        seed: of sequences and chains.
+    """
+    generator = Generator().manual_seed(seed)
+    batch = tunnel.sample(sequences, generator)
+    written = write_chains(model, tunnel, batch.inputs, chains, generator)
+    answers = _predict(model, written.inputs, tunnel.scored[-1:])[:, 0]
+    weight = written.times.double() / chains
+    mean = torch.zeros(sequences, tunnel.outcomes, dtype=torch.float64)
+    mean.index_add_(0, written.sequence, weight[:, None] * answers.exp())
+    given = tunnel.exact(written.inputs)[:, -1]
+    columns = {
+        "mae": entropy_errors(mean.log(), tunnel.marginal(batch.inputs)).abs(),
+        "kl": kl_divergence(tunnel.marginal(batch.inputs), mean.log()),
+        "conditional_mae": _by_sequence(entropy_errors(answers, given).abs(), written, weight),
+        "conditional_kl": _by_sequence(kl_divergence(given, answers), written, weight),
+        "accuracy": (mean.argmax(1) == batch.labels[:, -1]).double(),
+        "bayes": entropy(tunnel.marginal(batch.inputs)),
+    }
+    told = entropy_errors(_predict(model, batch.inputs, tunnel.scored), batch.posterior).abs()
+    hops = batch.metadata["hops"]
+    return [
+        HopScores(
+            hops=number,
+            sequences=int((hops == number).sum()),
+            scratch_mae=_places(told[hops == number], tunnel, number),
+            **{name: float(column[hops == number].mean()) for name, column in columns.items()},
+        )
+        for number in range(1, tunnel.hops + 1)
+        if bool((hops == number).any())
+    ]
+
+
+def measure_tracking(
+    model: Model, tunnel: GroupFilter, *, sequences: int = 600, seed: int = EVAL_SEED
+) -> dict[str, list[float]]:
+    """Errors "mae" and "kl" of the belief at each step, the model writing its own scratch."""
+    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    inputs = write_most_probable(model, tunnel, batch.inputs)
+    every = 2 if tunnel.scratch == "product" else 1  # before each belief a product
+    log_probs = _predict(model, inputs, tunnel.scored[every - 1 :: every])
+    posterior = batch.posterior[:, every - 1 :: every]
+    errors = {
+        "mae": entropy_errors(log_probs, posterior).abs(),
+        "kl": kl_divergence(posterior, log_probs),
+    }
+    return {name: column.mean(0).tolist() for name, column in errors.items()}
+
+
+def overwrite(tunnel: Hops, batch: Batch, place: Tensor, symbol: Tensor) -> Tensor:
+    """Inputs whose scratch says `symbol` [B] at `place` [B] and goes on truly from there."""
+    if tunnel.mode != "cot":
+        raise ValueError(f"only a scratch of mode cot can be overwritten, not of {tunnel.mode}")
+    inputs = batch.inputs.clone()
+    current = symbol
+    for number, position in enumerate(tunnel.written.tolist()):
+        following = batch.metadata["permutation"].gather(1, current[:, None])[:, 0]
+        current = torch.where(number > place, following, current)
+        changed = (number >= place) & (number + 1 < batch.metadata["hops"])
+        inputs[:, position] = torch.where(changed, current, inputs[:, position])
+    return inputs
+
+
+def measure_overwriting(
+    model: Model, tunnel: Hops, *, sequences: int = 600, seed: int = EVAL_SEED
+) -> Overwriting:
+    """Replace a random symbol of the true scratch by another one and see what is answered.
+
+    Only where the answer must change: sequences whose posteriors before and after are far apart.
+    """
+    generator = Generator().manual_seed(seed)
+    batch = tunnel.sample(sequences, generator)
+    if len(tunnel.written) == 0:
+        raise ValueError("there is no scratch to overwrite: choose mode cot and two hops or more")
+    length = batch.metadata["hops"] - 1
+    place = (torch.rand(sequences, generator=generator) * length).long()
+    true = batch.metadata["chain"].gather(1, place[:, None] + 1)[:, 0]
+    by = torch.randint(1, tunnel.alphabet, (sequences,), generator=generator)
+    inputs = overwrite(tunnel, batch, place, (true + by) % tunnel.alphabet)
+    after, before = tunnel.exact(inputs)[:, -1], batch.posterior[:, -1]
+    differ = (length > 0) & ((after - before).abs().sum(1) / 2 > TOLD_APART)
+    log_probs = _predict(model, inputs[differ], tunnel.scored[-1:])[:, 0]
+    guess = log_probs.argmax(1, keepdim=True)
+    after, before = after[differ], before[differ]
+    return Overwriting(
+        sequences=len(guess),
+        kl_followed=float(kl_divergence(after, log_probs).mean()),
+        kl_ignored=float(kl_divergence(before, log_probs).mean()),
+        follows=float((after.gather(1, guess) > 0).double().mean()),
+        ignores=float((before.gather(1, guess) > 0).double().mean()),
+    )
+
+
+def knee(errors: Sequence[float], limit: float = LIMIT) -> int:
+    """How many hops are mastered: all numbers of hops up to it have an error below the limit."""
+    return next((number for number, error in enumerate(errors) if not error < limit), len(errors))
+
+
+def _predict(model: Model, inputs: Tensor, scored: Tensor) -> Tensor:
+    """[M, S, outcomes] log-probabilities, a batch at a time."""
+    device = device_of(model)
+    with evaluating(model):
+        parts = [
+            predict(model, rows.to(device), scored.to(device)).cpu() for rows in inputs.split(BATCH)
+        ]
+    return torch.cat(parts)
+
+
+def _by_sequence(values: Tensor, written: Written, weight: Tensor) -> Tensor:
+    """[B] mean over the chains of each sequence."""
+    every = int(written.sequence[-1]) + 1  # each has a chain, and they are in order
+    return torch.zeros(every, dtype=torch.float64).index_add_(0, written.sequence, weight * values)
+
+
+def _places(errors: Tensor, tunnel: Hops, hops: int) -> tuple[float, ...]:
+    """Means at the places of a scratch for so many hops, from errors [B, S]."""
+    used = len(range(tunnel.stride, hops, tunnel.stride)) if len(tunnel.written) else 0
+    return tuple(map(float, errors[:, :used].mean(0)))

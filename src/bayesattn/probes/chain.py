@@ -1,0 +1,120 @@
+"""How far a state moves from one step to the next: the geometry of a chain of thought.
+
+    axis     linear read-out of the exact entropy from the last layer's values, from other sequences
+    c_t      what it reads at step t, as a share of log2 of the symbols
+    hop_t    |c_t - c_{t-1}|;   path = Σ hop_t
+
+Steps are the places of the scratch and the answer. Without a scratch the layers are the steps: c is
+the entropy that norm and head, put after that layer, give at the answer; this is measured with a
+scratch, too, for comparison. Short hops alone prove nothing: a network that computes nothing has
+them, so they are to be read beside the error of the answer.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from bayesattn.evals.bits import entropy
+from bayesattn.evals.fidelity import EVAL_SEED
+from bayesattn.evals.prediction import evaluating
+from bayesattn.models.architectures import Predictor
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.capture import capture
+from bayesattn.probes.linear import fit, split
+from bayesattn.probes.values import correlation, ranks
+from bayesattn.tunnels import Hops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """Means over sequences."""
+
+    largest: float
+    """Longest hop, as a share of log2 of the symbols."""
+    path: float
+    """All hops together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainGeometry:
+    """Sequences that ask for one number of hops."""
+
+    hops: int
+    layers: Way
+    """From layer to layer at the answer."""
+    steps: Way | None
+    """From step to step; None if there is no scratch."""
+    order: float | None
+    """Spearman's correlation of c_t with the exact entropy; None where that is always the same."""
+    decodability: float | None
+    """R² of the read-out on sequences it was not fitted on; None as above."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def measure_chain(
+    model: Predictor,
+    tunnel: Hops,
+    *,
+    hops: int | None = None,
+    sequences: int = 1024,
+    seed: int = EVAL_SEED,
+) -> ChainGeometry:
+    """The way to the answer in sequences that ask for `hops` hops, all of the tunnel's by default.
+
+    Args:
+        model: of `tunnel`.
+        tunnel: any mode; scratch is the true one.
+        hops: which sequences are looked at, 2 or more where there is a scratch.
+        sequences: over all numbers of hops together; a quarter is held out from the fit.
+        seed: of the sequences.
+    """
+    hops = tunnel.hops if hops is None else hops
+    if not 1 <= hops <= tunnel.hops:
+        raise ValueError(f"this tunnel has 1 to {tunnel.hops} hops, not {hops}")
+    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    train, test = split(sequences)
+    chosen = batch.metadata["hops"][test] == hops
+    if not bool(chosen.any()):
+        raise ValueError(f"none of {sequences} sequences asks for {hops} hops: take more")
+    inputs = batch.inputs[test][chosen]
+    layers = _way(lens(model, inputs, tunnel.positions - 1) / math.log2(tunnel.alphabet))
+    used = len(range(tunnel.stride, hops, tunnel.stride)) if len(tunnel.written) else 0
+    if used == 0:
+        return ChainGeometry(hops=hops, layers=layers, steps=None, order=None, decodability=None)
+    name = f"layers.{anatomy(model).attending[-1]}.v"
+    states = capture(model, batch.inputs, [name], tunnel.scored)[name].flatten(2)
+    bits = entropy(batch.posterior)[..., None]
+    readout = fit(states[train], bits[train])
+    read = (states[test][chosen].double() @ readout.weight + readout.offset)[..., 0]
+    steps = [*range(used), tunnel.horizon - 1]
+    read, true = read[:, steps], bits[test][chosen][:, steps, 0]
+    flat = float(true.var(correction=0)) < 1e-9
+    error = (read - true).square().sum()
+    spread = (true - true.mean()).square().sum()
+    return ChainGeometry(
+        hops=hops,
+        layers=layers,
+        steps=_way(read / math.log2(tunnel.alphabet)),
+        order=None if flat else float(correlation(ranks(read), ranks(true))),
+        decodability=None if flat else float(1 - error / spread),
+    )
+
+
+def lens(model: Predictor, inputs: Tensor, position: int) -> Tensor:
+    """[N, layers + 1] entropy in bits that norm and head give after each layer at `position`."""
+    with evaluating(model):
+        stages = [stage[:, position] for stage in model.hidden(inputs)]
+        read = [model.head(model.norm(stage)).double().softmax(-1) for stage in stages]
+    return torch.stack([entropy(chances) for chances in read], dim=1)
+
+
+def _way(coordinates: Tensor) -> Way:
+    """Of coordinates [N, steps]."""
+    hops = coordinates.diff(dim=1).abs()
+    return Way(largest=float(hops.amax(1).mean()), path=float(hops.sum(1).mean()))
