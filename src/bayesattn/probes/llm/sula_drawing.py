@@ -1,0 +1,130 @@
+"""Pictures of SULA: entropy beside Bayes, states beside entropy, cuts beside random cuts."""
+
+from typing import TYPE_CHECKING, Any
+
+from bayesattn.drawing import COLOURS, Picture
+from bayesattn.probes.llm.causal import Intervention
+from bayesattn.probes.llm.ordering import first_component
+from bayesattn.probes.llm.sula_controls import MAIN
+from bayesattn.probes.llm.sula_examination import BLIND, FIXED, SulaFound
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GREY = "#8a8f98"
+
+
+def pictures(found: SulaFound) -> list[Picture]:
+    """All that there is something to draw for."""
+    drawn = [draw_entropy(found), draw_movement(found)]
+    return drawn + ([draw_intervention(found.intervention)] if found.intervention else [])
+
+
+def draw_entropy(found: SulaFound) -> Picture:
+    """H of the model by number of pairs, every condition, beside both targets."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    axes: Axes = figure.subplots()
+    by_shots = [one for one in found.calibrations if one.shots is not None]
+    main = [one for one in by_shots if one.condition == MAIN]
+    places = range(len(main))
+    axes.plot(places, [one.posterior for one in main], color=GREY, ls=":", label="H_post")
+    axes.plot(places, [one.predictive for one in main], color=GREY, ls="--", label="H_pred")
+    for at, name in enumerate(dict.fromkeys(one.condition for one in by_shots)):
+        own = [one for one in by_shots if one.condition == name]
+        ends = [one.model.interval or (one.model.value,) * 2 for one in own]
+        axes.errorbar(
+            [place + 0.05 * (at - 2) for place in places],
+            [one.model.value for one in own],
+            yerr=[
+                [one.model.value - low for one, (low, _) in zip(own, ends, strict=True)],
+                [high - one.model.value for one, (_, high) in zip(own, ends, strict=True)],
+            ],
+            color=COLOURS[at % len(COLOURS)],
+            marker="o",
+            ms=4,
+            lw=1.2,
+            label=name.replace("_", " "),
+        )
+    axes.set_xticks(places, [str(one.shots) for one in main])
+    axes.set(xlabel="pairs shown", ylabel="entropy of the label, bits", ylim=(0, 1.05))
+    axes.legend(fontsize=8, ncols=2)
+    caption = (
+        "The model's entropy over the two labels by number of pairs, with 95% intervals over "
+        "prompts. Dotted: the posterior of the latent label; dashed: that of the next noisy label, "
+        "which is what a calibrated predictor of tokens gives."
+    )
+    return Picture("entropy", figure, caption, "One line per condition over the number of pairs.")
+
+
+def draw_movement(found: SulaFound) -> Picture:
+    """First component of values over entropy: pairs vary, length fixed, labels masked."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    names = [name for name in (MAIN, FIXED, BLIND) if name in found.answers]
+    panels: Any = figure.subplots(1, len(names), squeeze=False)[0]
+    for axes, name in zip(panels, names, strict=True):
+        answers = found.answers[name]
+        scores = first_component(answers.values[found.layer][None]).scores[0]
+        shots = answers.condition.shots
+        for at, k in enumerate(shots.unique().tolist()):
+            own = shots == k
+            colour = COLOURS[at % len(COLOURS)]
+            axes.scatter(
+                answers.condition.unaware_bits[own],
+                scores[own],
+                s=9,
+                color=colour,
+                label=f"k = {k}",
+            )
+        axes.set(title=name, xlabel="H_post, bits")
+        axes.title.set_fontsize("medium")
+    panels[0].set_ylabel(f"PC 1 of the values, layer {found.layer}")
+    panels[0].legend(fontsize=8)
+    caption = (
+        "First component of the last token's values over the entropy that the labels leave. Left, "
+        "length and evidence go together; middle, all prompts are equally long; right, the same "
+        "prompts with the labels masked, over the entropy that they had."
+    )
+    return Picture("movement", figure, caption, "Three scatter plots of a component over entropy.")
+
+
+def draw_intervention(found: Intervention) -> Picture:
+    """Dose and response, and the whole cut among random ones."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    dose, later, among = figure.subplots(1, 3)
+    kept = {
+        float(name.removeprefix("keep ")): effects
+        for name, effects in found.edits.items()
+        if name.startswith("keep ")
+    }
+    order = sorted(kept)
+    dose.plot(order, [kept[keep]["divergence"] for keep in order], "o-", color=COLOURS[0])
+    dose.set(xlabel="part of the axis that is kept", ylabel="KL to the whole model, bits")
+    if found.later:
+        for keep, colour, label in ((1.0, GREY, "whole"), (0.0, COLOURS[1], "cut")):
+            later.plot(found.later, kept[keep]["order"], color=colour, label=label)
+        later.legend(fontsize=8)
+    later.set(xlabel="later layer", ylabel="|ρ(PC 1 found anew, H)|", ylim=(0, 1))
+    cost = found.against["divergence"]
+    components = [one["divergence"] for one in found.components]
+    among.axvline(cost.value, color=COLOURS[1], label="the axis")
+    among.axvspan(
+        cost.random - cost.deviation,
+        cost.random + cost.deviation,
+        color=GREY,
+        alpha=0.4,
+        label="random axes, ± 1 σ",
+    )
+    among.plot(components, range(2, 2 + len(components)), "o", color=COLOURS[0], ms=4)
+    among.set(xlabel="KL of a whole cut, bits", ylabel="component")
+    among.legend(fontsize=8)
+    caption = (
+        f"The axis of layer {', '.join(map(str, found.layers))}: what parts of it cost, whether "
+        "later layers are ordered by entropy without it, and what cuts of other axes cost."
+    )
+    return Picture("intervention", figure, caption, "Three panels: dose, later layers, other axes.")

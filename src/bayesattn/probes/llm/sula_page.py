@@ -1,0 +1,65 @@
+"""SULA as one HTML file that needs no other, or as a folder of its parts."""
+
+import base64
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from bayesattn.drawing import Picture, house_style, save_picture
+from bayesattn.probes.llm.sula_drawing import pictures
+from bayesattn.probes.llm.sula_examination import SulaFound
+from bayesattn.probes.llm.sula_table import rows
+from bayesattn.training.files import write_text
+
+HEADINGS = {
+    "entropy": "What it believes, beside exact Bayes",
+    "movement": "Where evidence moves its states",
+    "intervention": "What cutting the axis does",
+}
+
+
+def write(out: Path, found: SulaFound, about: dict[str, Any], title: str, subtitle: str) -> Path:
+    """Write the page to `out` if it ends in .html, else index.html and all parts into `out`."""
+    with house_style():
+        drawn = pictures(found)
+    if out.suffix == ".html":
+        with TemporaryDirectory() as folder:
+            write_text(out, _page(drawn, Path(folder), found, title, subtitle))
+        return out
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**about, **found.to_dict()}, indent=1, ensure_ascii=False)
+    write_text(out / "sula.json", f"{text}\n")
+    page = out / "index.html"
+    write_text(page, _page(drawn, out, found, title, subtitle))
+    return page
+
+
+def _page(drawn: list[Picture], folder: Path, found: SulaFound, title: str, subtitle: str) -> str:
+    environment = Environment(
+        loader=PackageLoader("bayesattn.probes"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    shown = [
+        {
+            "heading": HEADINGS[picture.name],
+            "source": _data_uri(picture, folder / f"{picture.name}.svg"),
+            "caption": picture.caption,
+            "alt": picture.alt,
+        }
+        for picture in drawn
+    ]
+    return environment.get_template("probe.html").render(
+        title=title, subtitle=subtitle, pictures=shown, rows=rows(found), skipped=found.skipped
+    )
+
+
+def _data_uri(picture: Picture, path: Path) -> str:
+    with house_style():
+        save_picture(picture, path)
+    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"

@@ -1,0 +1,163 @@
+"""Cuts judged by what they do: each number once more by whole passes, one edit at a time."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from bayesattn.probes.llm import causal
+from bayesattn.probes.llm.capture import capture_prompts
+from bayesattn.probes.llm.editing import edited
+from bayesattn.probes.llm.interventions import cut, estimate_axis, random_axes
+from bayesattn.probes.llm.sula_answers import answer
+from bayesattn.probes.llm.sula_examination import fixed_conditions
+from bayesattn.probes.llm.sula_words import all_words
+from tests.probes.llm.sula_toys import LABELS, LAYERS, subject
+
+EACH, AXES = 5, 6
+
+
+def answered(kind="llama", layers=(1, 2)):
+    shown, _ = fixed_conditions(all_words(), LABELS, each=EACH, shots=6)
+    return answer(subject(kind), shown, layers)
+
+
+def h2(p):
+    return -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
+
+
+def by_whole_passes(model, answers, edits):
+    """KL, errors, order by later layer, from the capture of an edited model."""
+    tokens = [model.encode(text) for text in answers.condition.texts]
+    base = capture_prompts(model, tokens, names=["logits"]).logits.double()
+    with edited(model, edits):
+        states = capture_prompts(model, tokens, names=["values", "logits"])
+    after = states.logits.double()
+    p, q = (torch.softmax(x, -1).numpy() for x in (base, after))
+    pair = [model.encode(f" {label}")[0] for label in answers.condition.pair]
+    bits = h2(torch.softmax(after[:, pair], -1)[:, 0].numpy())
+    order = []
+    for layer in range(min(edits) + 1, LAYERS):
+        rows = states.values[layer].flatten(1).double().numpy()
+        if layer in edits:
+            continue
+        rows = rows - rows.mean(0)
+        first = rows @ np.linalg.svd(rows, full_matrices=False)[2][0]
+        order.append(abs(stats.spearmanr(first, bits).statistic))
+    return {
+        "divergence": (p * np.log2(p / q)).sum(1).mean(),
+        "error_predictive": np.abs(bits - answers.condition.predictive_bits.numpy()).mean(),
+        "error_posterior": np.abs(bits - answers.condition.posterior_bits.numpy()).mean(),
+        "order": order,
+    }
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_effects_are_those_of_whole_passes(kind):
+    model, answers = subject(kind), answered(kind)
+    found = causal.intervene(model, answers, [1], axes=AXES)
+    axis = estimate_axis(answers.values[1], answers.bits, 1)
+    for keep in (1.0, 0.5, 0.0, -1.0):
+        own = by_whole_passes(model, answers, {1: cut(axis.direction, keep)})
+        row = found.edits[f"keep {keep:g}"]
+        for name, value in own.items():
+            assert row[name] == pytest.approx(value, abs=1e-5), (keep, name)
+    assert found.later == [2, 3] and found.prompts == 4 * EACH
+    assert found.before["divergence"] == pytest.approx(0, abs=1e-12)
+
+
+def test_random_cuts_are_those_of_whole_passes():
+    model, answers = subject(), answered()
+    found = causal.intervene(model, answers, [1], axes=AXES, seed=4)
+    axis = estimate_axis(answers.values[1], answers.bits, 1)
+    generator = torch.Generator().manual_seed(4 + 1)
+    others = random_axes(answers.values[1], axis, AXES, generator).directions
+    each = [by_whole_passes(model, answers, {1: cut(u)}) for u in others]
+    costs = np.array([one["divergence"] for one in each])
+    own = by_whole_passes(model, answers, {1: cut(axis.direction)})
+    cost = found.against["divergence"]
+    assert cost.value == pytest.approx(own["divergence"], abs=1e-6)
+    assert (cost.random, cost.deviation) == pytest.approx(
+        (costs.mean(), costs.std(ddof=1)), abs=1e-6
+    )
+    assert cost.z == pytest.approx((cost.value - costs.mean()) / costs.std(ddof=1), rel=1e-3)
+    assert cost.p == (1 + (costs >= cost.value).sum()) / (1 + AXES)
+    orders = np.array([one["order"] for one in each])
+    assert found.random_order == pytest.approx(orders.mean(0), abs=1e-5)
+    before = np.array(found.before["order"])
+    fall = found.against["fall of order"]
+    assert fall.value == pytest.approx((before - own["order"]).mean(), abs=1e-5)
+    assert fall.random == pytest.approx((before - orders).mean(), abs=1e-5)
+
+
+def test_several_layers_are_cut_in_one_pass():
+    model, answers = subject(), answered()
+    found = causal.intervene(model, answers, [2, 1, -3], axes=2)
+    assert found.layers == (1, 2) and found.later == [2, 3]
+    axes = {at: estimate_axis(answers.values[at], answers.bits, at).direction for at in (1, 2)}
+    own = by_whole_passes(model, answers, {at: cut(u) for at, u in axes.items()})
+    row = found.edits["keep 0"]
+    assert row["divergence"] == pytest.approx(own["divergence"], abs=1e-6)
+    assert row["order"][1] == pytest.approx(own["order"][0], abs=1e-5)
+    # the second layer's values are looked at before they are cut: else they were without the axis
+    with edited(model, {1: cut(axes[1])}):
+        tokens = [model.encode(text) for text in answers.condition.texts]
+        values = capture_prompts(model, tokens, names=["values"]).values[2].flatten(1).double()
+    rows = values - values.mean(0)
+    share = np.linalg.svd(rows.numpy())[2][0] @ axes[2].numpy()
+    assert abs(share) > 0.5
+
+
+def test_an_axis_among_its_like_costs_as_much(monkeypatch):
+    """If the axis is itself a random one, half of the random cuts cost more at equal size."""
+    model, answers = subject(), answered()
+    original = causal.random_axes
+
+    def itself(values, axis, count, generator):
+        found = original(values, axis, count, generator)
+        size = causal.size_of(values, axis.direction)
+        found.directions[:] = axis.direction
+        found.sizes[:] = size
+        return found
+
+    monkeypatch.setattr(causal, "random_axes", itself)
+    found = causal.intervene(model, answers, [1], axes=3)
+    assert found.against["divergence"].value == pytest.approx(found.against["divergence"].random)
+    assert found.relative_size == pytest.approx(1.0)
+
+
+def test_costs_are_compared_at_equal_size():
+    tensor = torch.tensor
+    doses = causal.Effects(*[tensor([0.0, 0.25, 1.0, 4.0]).double()] * 7)
+    keeps = [1.0, 0.5, 0.0, -1.0]  # cost = size², with a whole cut of size 1
+    small = tensor([0.3, 0.6, 0.9]).double()
+    for factor, share in ((0.99, 0.0), (1.01, 1.0)):
+        found = causal._matched(doses, keeps, 1.0, factor * small.square(), small.square())
+        assert found == share
+
+
+def test_a_cut_of_the_last_layer_has_no_later_layers():
+    found = causal.intervene(subject(), answered(layers=(LAYERS - 1,)), [-1], axes=2)
+    assert found.later == [] and "fall of order" not in found.against
+    assert found.against["divergence"].value > 0 and found.random_order == []
+    assert found.to_dict()["layers"] == [LAYERS - 1]
+
+
+def test_decodability_in_the_cut_layer_is_that_without_the_axis():
+    found = causal.intervene(subject(), answered(), [1], axes=2)
+    local = found.local_decodability
+    assert local["after"] != pytest.approx(local["before"], abs=1e-6)
+    assert {"only", "shift +1", "shift -1", "keep 0", "keep -1"} <= found.edits.keys()
+    assert found.edits["shift +1"]["divergence"] > 0 and found.edits["only"]["divergence"] > 0
+
+
+def test_too_little_is_refused():
+    answers = answered()
+    with pytest.raises(ValueError, match="at least one layer and two random axes"):
+        causal.intervene(subject(), answers, [], axes=5)
+    with pytest.raises(ValueError, match="at least one layer and two random axes"):
+        causal.intervene(subject(), answers, [1], axes=1)
+    shown, _ = fixed_conditions(all_words(), LABELS, each=3)
+    few = answer(subject(), shown, (1,))
+    with pytest.raises(ValueError, match="only 15 prompts have the same length and 16 are needed"):
+        causal.intervene(subject(), few, [1], axes=5)
