@@ -1,21 +1,24 @@
 """What a model is and what it takes to load it, from its config alone."""
 
+import struct
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 import bayesattn.models  # noqa: F401  (our own models are known to transformers from here on)
 from bayesattn.evals.memory import GIBIBYTE
 from bayesattn.probes.llm.locating import Source, SourceError
+from bayesattn.probes.llm.quick_gguf import Header, quick_header
 from bayesattn.training.language import LONGEST
 from bayesattn.training.machine import without_bars
 
@@ -55,7 +58,7 @@ class Plan:
 
     def rows(self) -> list[tuple[str, str]]:
         """What to print before loading."""
-        windowed = f"{self.window:,} tokens in {self.windowed_layers} layers"
+        windowed = f"{self.window or 0:,} tokens in {self.windowed_layers} layers"
         return [
             ("architecture", self.architecture),
             ("layers", str(self.layers)),
@@ -104,7 +107,8 @@ def describe(
     heads, width = text.num_attention_heads, text.hidden_size
     head_width = getattr(text, "head_dim", None) or width // heads
     window, windowed = _window(text)
-    parameters = _parameters(config, name) if parameters is None else parameters
+    if parameters is None:
+        parameters = sum(x.numel() for x in empty_model(config, name).parameters())
     size = getattr(torch, dtype).itemsize
     inner = getattr(text, "intermediate_size", None) or 4 * width
     # states of a layer, and attention of long prompts: scores, weights and one in between
@@ -129,22 +133,41 @@ def describe(
     )
 
 
+def empty_model(config: PreTrainedConfig, name: str) -> PreTrainedModel:
+    """The model with this config, without memory for its weights."""
+    try:
+        with quiet(), torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except (ValueError, ImportError):
+        raise _not_causal(name, type(config).__name__.removesuffix("Config")) from None
+    model.tie_weights()
+    return model
+
+
 def read_config(source: Source) -> Any:
     """The config, from disk if it is there; refuses what is no causal language model."""
+    header = quick_header_of(source)
+    if header is not None:
+        return header.config()
     options = gguf_options(source)
     config: Any = fetch(source, lambda **where: AutoConfig.from_pretrained(**options, **where))
-    architectures = getattr(config, "architectures", None) or []
-    encodes = architectures and all(name.endswith(ENCODERS) for name in architectures)
-    if (
-        config.is_encoder_decoder
-        or encodes
-        or type(config) not in AutoModelForCausalLM._model_mapping
-    ):
-        raise SourceError(
-            f"{source.name} is no causal language model but {_kind(config, architectures)}: name a "
-            "model that continues text."
-        )
+    names = getattr(config, "architectures", None) or []
+    encodes = names and all(name.endswith(ENCODERS) for name in names)
+    if config.is_encoder_decoder or encodes:
+        what = names[0] if names else type(config).__name__.removesuffix("Config")
+        raise _not_causal(source.name, what)
     return config
+
+
+def quick_header_of(source: Source) -> Header | None:
+    """The header of a .gguf file that can be read quickly."""
+    if source.kind != "gguf":
+        return None
+    gguf_options(source)
+    try:
+        return quick_header(source.files[0])
+    except (ValueError, struct.error) as error:
+        raise _refusal(source, error) from None
 
 
 def gguf_options(source: Source) -> dict[str, Any]:
@@ -186,7 +209,8 @@ def quiet() -> Iterator[None]:
     before = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        with without_bars(), warnings.catch_warnings():
+        # one of its bars does not ask whether bars are wanted
+        with without_bars(), redirect_stderr(StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -226,23 +250,10 @@ def _refusal(source: Source, error: Exception) -> SourceError:
     return SourceError(f"{source.name} cannot be loaded ({reason}): see whether it is complete.")
 
 
-def _kind(config: Any, architectures: list[str]) -> str:
-    what = architectures[0] if architectures else type(config).__name__.removesuffix("Config")
-    if config.is_encoder_decoder:
-        return f"an encoder and a decoder ({what})"
-    return what
-
-
-def _parameters(config: PreTrainedConfig, name: str) -> int:
-    """Numbers of the model, counted on one that has no memory."""
-    try:
-        with quiet(), torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-    except (ValueError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise SourceError(f"{name} cannot be built ({reason}): see its config.json.") from None
-    model.tie_weights()
-    return sum(parameter.numel() for parameter in model.parameters())
+def _not_causal(name: str, what: str) -> SourceError:
+    return SourceError(
+        f"{name} is no causal language model ({what}): name a model that continues text."
+    )
 
 
 def _kv_heads(text: Any, heads: int) -> int:
@@ -270,6 +281,7 @@ def _quantised(source: Source, config: Any) -> str | None:
     if source.kind != "gguf":
         method = getattr(config, "quantization_config", None)
         return None if method is None else str(dict(method).get("quant_method", "fewer bits"))
+    gguf_options(source)
     from gguf import LlamaFileType
     from transformers.integrations.gguf import read_gguf_metadata
 

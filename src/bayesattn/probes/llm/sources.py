@@ -11,11 +11,28 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedTokenizerBase
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GgufConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from bayesattn.probes.llm.locating import DEFAULT, Source, SourceError, find
-from bayesattn.probes.llm.planning import Plan, fetch, gguf_options, plan, quiet, read_config
+from bayesattn.probes.llm.planning import (
+    Plan,
+    empty_model,
+    fetch,
+    gguf_options,
+    plan,
+    quick_header_of,
+    quiet,
+    read_config,
+)
 from bayesattn.probes.llm.structure import find_parts
 from bayesattn.probes.llm.subject import Subject
 
@@ -61,11 +78,14 @@ def load(
 
 def _tokenizer(source: Source, planned: Plan) -> PreTrainedTokenizerBase:
     options = gguf_options(source)
+    # Auto reads the whole file once more to choose a class that is then this one
+    kind: Any = AutoTokenizer if quick_header_of(source) is None else PreTrainedTokenizerFast
     try:
-        tokenizer = fetch(source, lambda **where: AutoTokenizer.from_pretrained(**options, **where))
-    except SourceError:
-        tokenizer = None
-    if tokenizer is None or not tokenizer("a b", add_special_tokens=False)["input_ids"]:
+        tokenizer: Any = fetch(source, lambda **where: kind.from_pretrained(**options, **where))
+        works = bool(tokenizer("a b", add_special_tokens=False)["input_ids"])
+    except (SourceError, TypeError, AttributeError):
+        works = False
+    if not works:
         raise SourceError(
             f"{source.name} has no tokenizer: put the tokenizer.json that it was trained with "
             "beside its weights."
@@ -82,13 +102,17 @@ def _trained(source: Source, dtype: torch.dtype) -> Any:
     options: dict[str, Any] = gguf_options(source)
     if options:
         options["quantization_config"] = GgufConfig(dequantize=True)
-    if source.kind == "safetensors":
-        options["state_dict"] = {k: v for file in source.files for k, v in load_file(file).items()}
+    tensors = _tensors(source)
+    kind: Any = AutoModelForCausalLM
+    if tensors is not None:
+        config = read_config(source)
+        kind = type(empty_model(config, source.name))
+        options = {"config": config, "state_dict": tensors}
 
     def call(**where: Any) -> Any:
-        if source.kind == "safetensors":
-            where = {"pretrained_model_name_or_path": None, "config": read_config(source)}
-        return AutoModelForCausalLM.from_pretrained(
+        if tensors is not None:
+            where = {"pretrained_model_name_or_path": None}
+        return kind.from_pretrained(
             **where,
             **options,
             dtype=dtype,
@@ -98,13 +122,26 @@ def _trained(source: Source, dtype: torch.dtype) -> Any:
         )
 
     model, loaded = fetch(source, call)
-    if loaded["missing_keys"]:
-        missing = sorted(loaded["missing_keys"])
+    missing = sorted(loaded["missing_keys"])
+    if missing:
         raise SourceError(
             f"{source.name} lacks {len(missing)} weights of its model, such as {missing[0]}: it is "
             "incomplete, or was not trained to continue text."
         )
     return model
+
+
+def _tensors(source: Source) -> dict[str, Tensor] | None:
+    """Weights that are read here; None if transformers does it."""
+    header = quick_header_of(source)
+    if header is not None:
+        return header.weights()
+    if source.kind != "safetensors":
+        return None
+    try:
+        return {name: x for file in source.files for name, x in load_file(file).items()}
+    except (OSError, SafetensorError) as error:
+        raise SourceError(f"{source.name} cannot be read ({error}): get it once more.") from None
 
 
 def _fresh(source: Source, dtype: torch.dtype, seed: int) -> Any:
