@@ -25,6 +25,8 @@ _POSITIVE = (
     "max_position_embeddings",
     "sliding_window",
     "attention_layers",
+    "num_experts",
+    "num_experts_per_tok",
 )
 
 
@@ -54,6 +56,8 @@ class BayesConfig(PreTrainedConfig):
         exempt: this many first keys of a sequence have log-prior 0 at any distance.
         attention_layers: only the first so many layers attend, the later ones are feed-forward;
             all of them if None.
+        num_experts: SwiGLU layers side by side in every layer, with a router; one without if None.
+        num_experts_per_tok: how many of them every token uses.
         kernel: how attention is computed, a name from `bayesattn.attention.KERNELS`.
         tolerance: share of the posterior that attention may provably leave out, for long prompts on
             a CPU; None computes all of it. Refused in training.
@@ -83,6 +87,8 @@ class BayesConfig(PreTrainedConfig):
     sliding_window: int | None = None
     exempt: int = 0
     attention_layers: int | None = None
+    num_experts: int | None = None
+    num_experts_per_tok: int = 2
     kernel: str = "auto"
     tolerance: float | None = None
     tie_word_embeddings: bool = False
@@ -147,6 +153,11 @@ class BayesConfig(PreTrainedConfig):
             raise ValueError(
                 f"attention_layers {self.attention_layers} is more than num_hidden_layers "
                 f"{self.num_hidden_layers}; leave it out if every layer attends"
+            )
+        if self.num_experts is not None and self.num_experts_per_tok > self.num_experts:
+            raise ValueError(
+                f"num_experts_per_tok {self.num_experts_per_tok} is more than num_experts "
+                f"{self.num_experts}; leave num_experts out for one feed-forward layer"
             )
         _one_of("prior", self.prior, PRIORS)
         _one_of("ssmax_scope", self.ssmax_scope, SCOPES)

@@ -2,6 +2,7 @@
 
     attention   o( Σ_j posterior_ij v_j ), posterior_ij ∝ exp(q_i·k_j/√d) · prior(i - j)
     mlp         down( silu(gate(x)) · up(x) )                              (SwiGLU)
+    experts     Σ_e g_e mlp_e(x), g the softmax of the largest router scores, 0 elsewhere
 
 Shapes: B batch, H query heads, G key/value heads, T new tokens, S keys, D head width.
 """
@@ -93,6 +94,33 @@ class BayesMLP(nn.Module):
         return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
+class BayesExperts(nn.Module):
+    """SwiGLU layers side by side, of which every token uses the few its router scores highest.
+
+    Nothing evens out how often each is used.
+    """
+
+    def __init__(self, config: BayesConfig) -> None:
+        """See the module."""
+        super().__init__()
+        assert config.num_experts is not None
+        self.used = config.num_experts_per_tok
+        self.router = nn.Linear(config.hidden_size, config.num_experts, bias=False)
+        self.experts = nn.ModuleList(BayesMLP(config) for _ in range(config.num_experts))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The experts' outputs, weighted."""
+        scores = self.router(x)
+        best, chosen = scores.topk(self.used, dim=-1)
+        weights = torch.zeros_like(scores).scatter(-1, chosen, best.softmax(-1))
+        # Every expert reads every token: in small models that is quicker than sorting tokens.
+        outputs = [
+            weight * expert(x)
+            for weight, expert in zip(weights.split(1, dim=-1), self.experts, strict=True)
+        ]
+        return torch.stack(outputs).sum(0)
+
+
 class BayesAttention(nn.Module):
     """Grouped-query attention under a positional prior; the prior is None if layers share one."""
 
@@ -176,7 +204,7 @@ class BayesDecoderLayer(GradientCheckpointingLayer):
         if self.attends:
             self.self_attn = BayesAttention(config, layer_idx)
             self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.mlp = BayesMLP(config)
+        self.mlp = BayesMLP(config) if config.num_experts is None else BayesExperts(config)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(

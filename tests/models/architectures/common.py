@@ -37,6 +37,7 @@ ARCHITECTURES = {
     "rope": Transformer(width=16, encoding="rope", ssmax=True, kv_heads=2),
     "learned": Transformer(width=16, encoding="learned", window=5),
     "late": Transformer(width=16, layers=3, prior="laplace", attention_layers=1, inner=24),
+    "experts": Transformer(width=16, experts=4),
     "lstm": LSTM(width=16),
     "mamba": Mamba(width=16),
     **{context: MLP(width=16, context=context) for context in CONTEXTS},

@@ -34,6 +34,7 @@ def test_options_belong_to_one_architecture():
         ("mamba", {"exempt_header": True}, "mamba has no attention, so it takes no exempt_header"),
         ("mlp", {"encoding": "rope"}, "mlp has no attention, so it takes no encoding; its fields"),
         ("lstm", {"inner": 4}, "lstm has no field 'inner'; its fields are layers, width"),
+        ("lstm", {"experts": 4}, "lstm has no field 'experts'; its fields are layers, width"),
         ("transformer", {"depth": 4}, "transformer has no field 'depth'; its fields are layers, w"),
     ],
 )

@@ -13,6 +13,7 @@ VARIANTS = [
     {"encoding": "rope", "kv_heads": 2, "window": 4},
     {"encoding": "learned", "ssmax": True, "ssmax_scope": "content", "inner": 20},
     {"layers": 3, "attention_layers": 1, "prior": "laplace"},
+    {"experts": 3, "inner": 12},
 ]
 
 
@@ -46,6 +47,7 @@ def test_every_field_reaches_the_config():
         exempt_header=True,
         attention_layers=2,
         max_positions=99,
+        experts=3,
     )
     config = architecture.config(TOKENS)
     assert (config.num_hidden_layers, config.hidden_size, config.intermediate_size) == (3, 24, 20)
@@ -54,10 +56,11 @@ def test_every_field_reaches_the_config():
     assert (config.encoding, config.ssmax, config.ssmax_scope) == ("rope", True, "content")
     assert (config.sliding_window, config.exempt, config.attention_layers) == (5, 3, 2)
     assert config.max_position_embeddings == 99
+    assert (config.num_experts, config.num_experts_per_tok) == (3, 2)
     plain = Transformer().config(TOKENS)
     assert (plain.prior, plain.ssmax, plain.encoding) == ("uniform", False, "none")
     assert (plain.sliding_window, plain.exempt, plain.attention_layers) == (None, 0, None)
-    assert plain.max_position_embeddings == 13
+    assert plain.max_position_embeddings == 13 and plain.num_experts is None
 
 
 @pytest.mark.parametrize(("exempt_header", "expected"), [(True, 3), (False, 0)])
@@ -120,6 +123,7 @@ def test_learned_positions():
         ({"encoding": "alibi"}, "unknown encoding 'alibi'; choose one of none, rope, sin"),
         ({"encoding": "rope", "width": 20}, "make width a multiple of 8"),
         ({"ssmax_scope": "prior"}, "unknown ssmax_scope 'prior'; choose one of content"),
+        ({"experts": 1}, "experts 1 leaves no choice of two; leave it out, or take 2 or more"),
         ({"attention_layers": 3}, "attention_layers 3 is more than layers 2; leave it out"),
         ({"prior": "gauss"}, "unknown prior 'gauss'"),
         ({"prior": "ggd", "prior_options": {"init": "best"}}, "init"),
@@ -130,3 +134,8 @@ def test_bad_fields_are_refused_in_one_sentence(fields, message):
     with pytest.raises((ValueError, TypeError), match=message) as caught:
         Transformer(**fields)
     assert "\n" not in str(caught.value)
+
+
+def test_an_older_run_without_experts_is_the_same_run():
+    assert "experts" not in Transformer().to_dict()
+    assert Transformer(experts=4).to_dict()["experts"] == 4

@@ -36,7 +36,7 @@ ARCHITECTURES: dict[str, type[Architecture]] = {
 }
 
 # Fields of the transformer that are not about attention: other architectures may lack them too.
-_GENERAL = ("layers", "width", "inner", "max_positions")
+_GENERAL = ("layers", "width", "inner", "max_positions", "experts")
 
 
 def make_architecture(name: str, **fields: Any) -> Architecture:

@@ -62,6 +62,8 @@ class Architecture(ABC):
     """Base of all architectures; fields are plain JSON values."""
 
     name: ClassVar[str]
+    later: ClassVar[tuple[str, ...]] = ()
+    """Fields that older runs do not have."""
 
     layers: int = 2
     """Number of layers."""
@@ -81,8 +83,18 @@ class Architecture(ABC):
         return 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and fields: `make_architecture(**architecture.to_dict())` is the same again."""
-        return {"name": self.name, **asdict(self)}
+        """Name and fields: `make_architecture(**architecture.to_dict())` is the same again.
+
+        Fields that came later are left out while they have their default, so that an older run is
+        still the same run.
+        """
+        defaults = {field.name: field.default for field in fields(self)}
+        kept = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in self.later or value != defaults[name]
+        }
+        return {"name": self.name, **kept}
 
     def _check_positive(self, *names: str) -> None:
         for name in names:

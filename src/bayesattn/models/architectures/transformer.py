@@ -23,6 +23,7 @@ class Transformer(Architecture):
     """Pre-norm decoder: attention under a positional prior, then SwiGLU, in every layer."""
 
     name: ClassVar[str] = "transformer"
+    later: ClassVar[tuple[str, ...]] = ("experts",)
 
     heads: int = 4
     """Query heads; width must be a multiple."""
@@ -48,12 +49,14 @@ class Transformer(Architecture):
     """Only the first so many layers attend, the later ones are feed-forward; all if not given."""
     max_positions: int | None = None
     """Rows of the learned position table; the tunnel's positions if not given."""
+    experts: int | None = None
+    """SwiGLU layers side by side in every layer, of which a token uses two; one if not given."""
 
     def __post_init__(self) -> None:
         """Check the fields against each other, in the words of this class."""
         super().__post_init__()
         self._check_positive(
-            "heads", "kv_heads", "inner", "window", "attention_layers", "max_positions"
+            "heads", "kv_heads", "inner", "window", "attention_layers", "max_positions", "experts"
         )
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
@@ -77,6 +80,8 @@ class Transformer(Architecture):
                 f"attention_layers {self.attention_layers} is more than layers {self.layers}; "
                 "leave it out if every layer attends"
             )
+        if self.experts == 1:
+            raise ValueError("experts 1 leaves no choice of two; leave it out, or take 2 or more")
         make_prior(self.prior, self.heads, **self.prior_options)
 
     def width_multiple(self) -> int:
@@ -101,6 +106,7 @@ class Transformer(Architecture):
             sliding_window=self.window,
             exempt=tunnel.prefix if self.exempt_header else 0,
             attention_layers=self.attention_layers,
+            num_experts=self.experts,
             use_cache=False,
         )
 
