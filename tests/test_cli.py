@@ -30,6 +30,8 @@ def folder(tmp_path, monkeypatch):
 def studies(monkeypatch):
     """Toy studies in place of the real ones: `use(toy(), …)`."""
     all_studies()
+    # studies made up here exist in this process only
+    monkeypatch.setattr("bayesattn.studies.engines.default_workers", lambda: 1)
 
     def use(*toys):
         monkeypatch.setattr(registry, "_classes", {t.claim.id: type(t) for t in toys})

@@ -61,7 +61,7 @@ def test_a_traceback_names_no_folder_of_the_machine(tmp_path):
             raise RuntimeError("later") from error
 
     trace = run_study(toy(measure=chained), Tier.QUICK, tmp_path).failure.traceback
-    assert 'File "bayesattn/studies/runner.py"' in trace
+    assert 'File "bayesattn/studies/jobs.py"' in trace
     assert 'File "test_runner.py"' in trace
     assert 'File "/' not in trace
 
@@ -113,10 +113,27 @@ def test_numpy_numbers_are_kept_as_plain_ones(tmp_path):
     assert stored == {"effect": 3.5, "count": 3}
 
 
-def test_each_seed_is_counted(tmp_path):
-    ticks = []
-    run_study(toy(), Tier.QUICK, tmp_path, advance=lambda: ticks.append(1))
-    assert len(ticks) == 3
+def test_whoever_waits_is_told_what_is_left(tmp_path):
+    told = []
+    list(
+        run_studies([toy()], Tier.QUICK, tmp_path, tell=lambda left, ended: told.append(len(left)))
+    )
+    assert told[0] == 3 and told[-1] == 0
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path):
+    count = []
+
+    def counting(self, tier, seed):
+        count.append(seed)
+        return {"effect": 5.0 + seed}
+
+    study = toy(measure=counting, draw=lambda self, tier, numbers: [])
+    first, again = ([*run_studies([study], Tier.QUICK, tmp_path)] for _ in range(2))
+    assert count == [0, 1, 2]
+    assert first[0].numbers == again[0].numbers and first[0].verdict == again[0].verdict
+    (more,) = run_studies([study], Tier.QUICK, tmp_path, count=4)
+    assert count == [0, 1, 2, 3] and len(more.numbers) == 4
 
 
 def test_tiers_and_seeds_that_do_not_exist_are_refused():

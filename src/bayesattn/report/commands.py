@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.report.page import render
 from bayesattn.report.readme import fill
-from bayesattn.studies.commands import JsonTarget, every_study, exit_code, measure, result_rows
+from bayesattn.studies.commands import JsonTarget, choose, exit_code, measure, result_rows
 from bayesattn.studies.ledger import NAME, Ledger
 from bayesattn.studies.study import Tier
 
@@ -23,6 +23,16 @@ PAGE = "index.html"
 class Demo:
     """Measure every claim in its quick tier and show what holds on one page."""
 
+    only: Annotated[tuple[str, ...], arg(metavar="[STUDY ...]")] = ()
+    """Measure only these claims."""
+    skip: Annotated[tuple[str, ...], arg(metavar="[STUDY ...]")] = ()
+    """Measure all but these claims."""
+    seeds: Annotated[int | None, arg(metavar="N")] = None
+    """Number of seeds; each study's own if not given."""
+    budget: Annotated[float | None, arg(metavar="MINUTES")] = None
+    """Measure only what can be done in this time, and say what is left out."""
+    workers: Annotated[int | None, arg(metavar="N")] = None
+    """Jobs at once, one core each; as many as there are cores if not given."""
     out: Path = Path("report")
     """Folder of ledger.json, figures and index.html."""
     no_open: bool = False
@@ -32,7 +42,9 @@ class Demo:
 
     def run(self) -> int:
         """Measure, write the page, open it."""
-        records = measure(every_study(Tier.QUICK), Tier.QUICK, self.out)
+        studies = choose(Tier.QUICK, self.only, self.skip)
+        limits = {"workers": self.workers, "budget": self.budget}
+        records = measure(studies, Tier.QUICK, self.out, self.seeds, **limits)
         page = write_page(self.out, self.out / PAGE)
         if self.json:
             write_json([asdict(record) for record in records], self.json)

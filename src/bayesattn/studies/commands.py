@@ -1,23 +1,27 @@
 """`bayesattn study list | run | show`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tyro.conf import Positional, arg
 
 from bayesattn.console import show_rows, write_json
 from bayesattn.errors import UserError
 from bayesattn.studies import words
+from bayesattn.studies.costs import Costs
+from bayesattn.studies.display import Display
+from bayesattn.studies.engines import Engine, local_engine
+from bayesattn.studies.jobs import Job, MeasurementJob
 from bayesattn.studies.ledger import NAME, Ledger, Record, set_aside
 from bayesattn.studies.registry import AnyStudy, all_studies, find_study
 from bayesattn.studies.runner import parse_tier, prepare_folder, run_studies, seeds_of
-from bayesattn.studies.study import Tier, Training
-from bayesattn.studies.workers import default_workers, train_all, unfinished
+from bayesattn.studies.scheduling import affordable, plan
+from bayesattn.studies.study import Tier
+from bayesattn.studies.trained import runs_folder
 
 JsonTarget = Annotated[str | None, arg(metavar="FILE")]
 
@@ -58,14 +62,24 @@ class Run:
     """Studies to run; `bayesattn study list` shows them."""
     all: bool = False
     """Run every study."""
+    skip: Annotated[tuple[str, ...], arg(metavar="[STUDY ...]")] = ()
+    """With --all: every study but these."""
     tier: Annotated[str, arg(metavar="TIER")] = "quick"
     """How much to compute: quick, full or paper."""
     seeds: Annotated[int | None, arg(metavar="N")] = None
     """Number of seeds; the study's own if not given."""
+    budget: Annotated[float | None, arg(metavar="MINUTES")] = None
+    """Run only what can be done in this time, and say what is left out."""
+    again: bool = False
+    """Measure again what was measured already; models are not trained again."""
     out: Path = Path("report")
-    """Folder of ledger.json and figures."""
+    """Folder of ledger.json, figures and measured numbers."""
     workers: Annotated[int | None, arg(metavar="N")] = None
-    """Models to train at once, one core each; as many as there are cores if not given."""
+    """Jobs at once, one core each; as many as there are cores if not given."""
+    on: Annotated[Literal["here", "ray"], arg(metavar="here|ray")] = "here"
+    """Who does the work: this machine, or a Ray cluster."""
+    address: Annotated[str | None, arg(metavar="HOST:PORT")] = None
+    """Of the cluster; without it Ray finds one, or starts one on this machine."""
     json: JsonTarget = None
     """Write the records as JSON to this file ("-": standard output) instead of a table."""
 
@@ -73,9 +87,20 @@ class Run:
         """Run the studies."""
         if bool(self.names) == self.all:
             raise UserError("Name the studies to run, or pass --all; `bayesattn study list`.")
+        if self.address and self.on != "ray":
+            raise UserError("--address is that of a Ray cluster: pass --on ray with it.")
         tier = parse_tier(self.tier)
-        studies = every_study(tier) if self.all else [find_study(name) for name in self.names]
-        records = measure(studies, tier, self.out, self.seeds, self.workers)
+        studies = choose(tier, self.names, self.skip)
+        records = measure(
+            studies,
+            tier,
+            self.out,
+            self.seeds,
+            workers=self.workers,
+            budget=self.budget,
+            again=self.again,
+            ray=(self.address or "") if self.on == "ray" else None,
+        )
         if self.json:
             write_json([asdict(record) for record in records], self.json)
         else:
@@ -130,12 +155,20 @@ def _found(study: AnyStudy, record: Record | None) -> dict[str, str]:
     return {**found, "again": record.command}
 
 
-def every_study(tier: Tier) -> list[AnyStudy]:
-    """All studies that have this tier; says which have not."""
-    studies = all_studies()
-    if without := [study.claim.id for study in studies if tier not in study.recipes]:
-        print(f"Left out, having no {tier} tier: {', '.join(without)}.", file=sys.stderr)
-    return [study for study in studies if tier in study.recipes]
+def choose(tier: Tier, only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[AnyStudy]:
+    """The studies named in `only`, or all that have this tier, without those in `skip`."""
+    unwanted = {find_study(name).claim.id for name in skip}
+    if only:
+        studies = [find_study(name) for name in dict.fromkeys(only)]
+    else:
+        studies = all_studies()
+        if without := [study.claim.id for study in studies if tier not in study.recipes]:
+            print(f"Left out, having no {tier} tier: {', '.join(without)}.", file=sys.stderr)
+        studies = [study for study in studies if tier in study.recipes]
+    chosen = [study for study in studies if study.claim.id not in unwanted]
+    if not chosen:
+        raise UserError("No study is left to run: skip fewer.")
+    return chosen
 
 
 def measure(
@@ -143,47 +176,68 @@ def measure(
     tier: Tier,
     out: Path,
     seeds: int | None = None,
+    *,
     workers: int | None = None,
+    budget: float | None = None,
+    again: bool = False,
+    ray: str | None = None,
 ) -> list[Record]:
-    """Run studies into the ledger of `out`, with progress on standard error."""
-    if workers is not None and workers < 1:
-        raise UserError(f"--workers must be 1 or more, not {workers}.")
+    """Run studies into the ledger of `out`, with progress on standard error.
+
+    Args:
+        studies: what to run.
+        tier: how much of each.
+        out: folder of the ledger.
+        seeds: number of seeds, those of the recipes if None.
+        workers: jobs at once on this machine.
+        budget: minutes; studies that would take longer are left out.
+        again: measure what was measured already.
+        ray: address of a cluster to run on instead; empty to find or start one.
+    """
+    for name, value in (("workers", workers), ("budget", budget)):
+        if value is not None and not value > 0:
+            raise UserError(f"--{name} must be more than 0, not {value}.")
     ranges = [seeds_of(study, tier, seeds) for study in studies]
-    totals = [len(own) for own in ranges]
     ledger = prepare_folder(out)
-    console = Console(stderr=True, markup=False, highlight=False)
-    if sentence := set_aside(ledger):
-        console.print(sentence, soft_wrap=True)
-    records: list[Record] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        _train(unfinished(studies, tier, ranges), workers or default_workers(), progress)
-        task = progress.add_task("measuring", total=sum(totals))
-        finished = run_studies(studies, tier, out, seeds, lambda: progress.advance(task))
-        for study in studies:
-            progress.update(task, description=study.claim.id)
-            record = next(finished)
-            records.append(record)
-            progress.update(task, completed=sum(totals[: len(records)]))
-            console.print(f"{words.verdict(record):15}{study.claim.id} ({record.seconds:.1f} s)")
-            if record.failure:
-                console.print(record.failure.sentence, soft_wrap=True)
-    return records
+    aside = set_aside(ledger)
+    engine = local_engine(workers) if ray is None else _ray(ray)
+    costs = Costs(runs_folder())
+    jobs = plan(studies, tier, ranges, out.absolute())
+    if again:
+        _forget(jobs)
+    if budget is not None:
+        chosen = affordable(jobs, 60 * budget, engine.slots, costs)
+        _say_left_out([name for name in jobs if name not in chosen], budget, not chosen)
+        studies = [study for study in studies if study.claim.id in chosen]
+        jobs = {name: jobs[name] for name in chosen}
+    records: dict[str, Record] = {}
+    with Display(jobs, engine.slots, costs) as display:
+        if aside:
+            display.console.print(aside, soft_wrap=True)
+        for record in run_studies(studies, tier, out, seeds, engine, costs, display.tell):
+            records[record.claim.id] = record
+            display.verdict(record)
+    return [records[study.claim.id] for study in studies]
 
 
-def _train(trainings: Sequence[Training], workers: int, progress: Progress) -> None:
-    """Train what the studies need, unless one process can do it as well when they ask for it."""
-    if len(trainings) < 2 or workers == 1:
-        return
-    task = progress.add_task(f"training {len(trainings)} models", total=len(trainings))
+def _ray(address: str) -> Engine:
+    from bayesattn.studies.on_ray import RayWorkers
 
-    def report(training: Training) -> None:
-        progress.advance(task)
-        left = len(trainings) - int(progress.tasks[task].completed)
-        progress.update(task, description=f"training, {left} models left")
+    return RayWorkers(address or None)
 
-    train_all(trainings, workers, report)
-    progress.remove_task(task)
+
+def _forget(jobs: Mapping[str, Sequence[Job]]) -> None:
+    for job in (job for own in jobs.values() for job in own):
+        if isinstance(job, MeasurementJob):
+            job.file.unlink(missing_ok=True)
+
+
+def _say_left_out(names: Sequence[str], budget: float, everything: bool) -> None:
+    if everything:
+        raise UserError(f"Nothing can be measured in {budget:g} minutes: raise --budget.")
+    if names:
+        said = f"Left out, not fitting into {budget:g} minutes: {', '.join(names)}."
+        print(said, file=sys.stderr)
 
 
 def result_rows(records: Sequence[Record]) -> list[dict[str, str]]:

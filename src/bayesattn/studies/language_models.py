@@ -3,13 +3,13 @@
 What is changed after training, such as a window or a scaling of RoPE, needs no training of its own.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bayesattn.models import BayesConfig
 from bayesattn.studies.study import Recipe
-from bayesattn.studies.trained import run_name, runs_folder
+from bayesattn.studies.trained import run_name, runs_folder, sound
 from bayesattn.training import TrainConfig
 from bayesattn.training.language import (
     LanguageModel,
@@ -82,9 +82,15 @@ class LanguageTraining:
         """Of its run."""
         return runs_folder() / run_name("language", run_config(self.language, self.config))
 
+    @property
+    def kind(self) -> str:
+        """Name of the run with the first seed."""
+        return replace(self, config=replace(self.config, seed=0)).folder.name
+
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
-        return train_language(self.language, self.config, self.folder, progress=False)
+        parts = (self.language, self.config, self.folder)
+        return sound(self.folder, lambda: train_language(*parts, progress=False))
 
 
 @dataclass(frozen=True, kw_only=True)

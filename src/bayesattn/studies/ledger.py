@@ -32,6 +32,17 @@ class FigureFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExhibitFile:
+    """Data of one of the report's interactive parts on disk, beside the ledger."""
+
+    kind: str
+    title: str
+    caption: str
+    file: str
+    """Relative to the folder of the ledger."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """How a study crashed."""
 
@@ -58,6 +69,7 @@ class Record:
     seconds: float
     commit: str | None
     environment: Mapping[str, Any]
+    exhibits: tuple[ExhibitFile, ...] = ()
 
     @property
     def result(self) -> str:
@@ -142,6 +154,7 @@ def _record(data: dict[str, Any]) -> Record:
         "failure": Failure(**failure) if failure else None,
         "numbers": {int(seed): numbers for seed, numbers in data["numbers"].items()},
         "figures": tuple(FigureFile(**figure) for figure in data["figures"]),
+        "exhibits": tuple(ExhibitFile(**exhibit) for exhibit in data.get("exhibits", ())),
     }
     return Record(**{**data, **fields})
 

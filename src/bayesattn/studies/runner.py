@@ -1,20 +1,32 @@
-"""Runs studies one after another and writes each into the ledger as soon as it is done."""
+"""Runs studies: has their jobs done, and writes each study into the ledger as soon as it can."""
 
 import json
-import math
-import re
-import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from bayesattn.drawing import house_style, save_picture
 from bayesattn.environment import commit, environment
 from bayesattn.errors import UserError
-from bayesattn.studies.ledger import NAME, Failure, FigureFile, Record, add_record
+from bayesattn.studies.costs import Costs
+from bayesattn.studies.engines import Ended, Engine, Here
+from bayesattn.studies.jobs import Job, MeasurementJob, attempt, failure, one_thread
+from bayesattn.studies.ledger import (
+    NAME,
+    ExhibitFile,
+    Failure,
+    FigureFile,
+    Record,
+    add_record,
+)
 from bayesattn.studies.registry import AnyStudy
+from bayesattn.studies.scheduling import plan, run_jobs, to_do
 from bayesattn.studies.study import Numbers, Tier
+from bayesattn.studies.trained import runs_folder
+from bayesattn.training.files import write_json
+
+Tell = Callable[[Mapping[str, Job], Ended | None], None]
+"""Is given the jobs that are left, and what has just ended, if something has."""
 
 
 def parse_tier(name: str) -> Tier:
@@ -49,77 +61,111 @@ def seeds_of(study: AnyStudy, tier: Tier, count: int | None) -> range:
     return range(study.recipes[tier].seeds if count is None else count)
 
 
-def run_study(
-    study: AnyStudy,
-    tier: Tier,
-    folder: Path,
-    count: int | None = None,
-    advance: Callable[[], None] = lambda: None,
-) -> Record:
-    """Measure, judge and draw one study; a crash becomes part of the record.
+def run_study(study: AnyStudy, tier: Tier, folder: Path, count: int | None = None) -> Record:
+    """Measure one study here and now, whatever was measured before; a crash is recorded, too.
 
     Args:
         study: what to run.
         tier: how much of it.
-        folder: figures are written to `folder/figures`.
+        folder: of the ledger; figures and exhibits are written there.
         count: number of seeds, the recipe's if None.
-        advance: called after each seed.
     """
-    seeds = seeds_of(study, tier, count)
-    numbers: dict[int, Numbers] = {}
-    verdict, failure, figures = None, None, ()
-    start = time.perf_counter()
+    jobs = [MeasurementJob(study, tier, seed, folder) for seed in seeds_of(study, tier, count)]
+    for job in jobs:
+        if failed := attempt(job, str(runs_folder())):
+            return record(study, tier, jobs, failed)
+    return record(study, tier, jobs)
+
+
+def run_studies(
+    studies: Sequence[AnyStudy],
+    tier: Tier,
+    folder: Path,
+    count: int | None = None,
+    engine: Engine | None = None,
+    costs: Costs | None = None,
+    tell: Tell = lambda left, ended: None,
+) -> Iterator[Record]:
+    """Run studies; each is in the ledger before it is yielded, in the order in which they end.
+
+    What was trained or measured before is not done again.
+
+    Args:
+        studies: what to run.
+        tier: how much of each.
+        folder: of the ledger.
+        count: number of seeds, those of the recipes if None.
+        engine: who does the work; this process if None.
+        costs: experience to plan by, which grows.
+        tell: called whenever a job has ended, and about every second.
+    """
+    engine, costs = engine or Here(), costs or Costs()
+    ranges = [seeds_of(study, tier, count) for study in studies]
+    jobs = plan(studies, tier, ranges, folder.absolute())
+    left = to_do(jobs)
+    failures: dict[str, Failure] = {}
+    waiting = {study.claim.id: study for study in studies}
+
+    def finished() -> Iterator[Record]:
+        for name, study in list(waiting.items()):
+            own = [job for job in jobs[name] if isinstance(job, MeasurementJob)]
+            if all(job.name not in left for job in own):
+                del waiting[name]
+                failed = next((failures[job.name] for job in own if job.name in failures), None)
+                done = record(study, tier, own, failed)
+                add_record(folder / NAME, done)
+                yield done
+
     try:
-        for seed in seeds:
-            numbers[seed] = _plain(study.measure(tier, seed))
-            advance()
-        verdict = study.judge(tier, numbers)
-        json.dumps(asdict(verdict), allow_nan=False)  # what the ledger cannot hold fails here
-        figures = _draw(study, tier, numbers, folder)
-    except Exception as error:  # whatever a study does wrong, the others must still run
-        verdict, failure = None, _failure(error)
+        tell(left, None)
+        yield from finished()
+        for ended in run_jobs(dict(left), engine, costs):
+            if ended is not None:
+                del left[ended.job.name]
+                if ended.failure is None:
+                    costs.note(ended.job)
+                else:
+                    failures[ended.job.name] = ended.failure
+            tell(left, ended)
+            yield from finished()
+    finally:
+        engine.close()
+
+
+def record(
+    study: AnyStudy, tier: Tier, jobs: Sequence[MeasurementJob], failed: Failure | None = None
+) -> Record:
+    """Judge and draw what the jobs have measured; what `failed` before, or now, is recorded."""
+    folder = jobs[0].folder
+    found = {job.seed: job.measured() for job in jobs}
+    numbers: dict[int, Numbers] = {seed: own["numbers"] for seed, own in found.items() if own}
+    verdict, figures, exhibits = None, (), ()
+    if failed is None:
+        try:
+            verdict = study.judge(tier, numbers)
+            json.dumps(asdict(verdict), allow_nan=False)  # what the ledger cannot hold fails here
+            figures = _draw(study, tier, numbers, folder)
+            with one_thread():
+                exhibits = _exhibit(study, tier, numbers, folder)
+        except Exception as error:  # whatever a study does wrong, the others must still run
+            verdict, failed = None, failure(error)
     return Record(
         claim=study.claim,
         method=study.method,
         null=study.null,
         tier=tier,
-        seeds=tuple(seeds),
+        seeds=tuple(found),
         recipe=asdict(study.recipes[tier]),
         verdict=verdict,
-        failure=failure,
+        failure=failed,
         numbers=numbers,
         figures=figures,
-        command=f"bayesattn study run {study.claim.id} --tier {tier} --seeds {len(seeds)}",
-        seconds=round(time.perf_counter() - start, 3),
+        command=f"bayesattn study run {study.claim.id} --tier {tier} --seeds {len(jobs)}",
+        seconds=round(sum(own["seconds"] for own in found.values() if own), 3),
         commit=commit(),
         environment=environment(),
+        exhibits=exhibits,
     )
-
-
-def run_studies(
-    studies: Iterable[AnyStudy],
-    tier: Tier,
-    folder: Path,
-    count: int | None = None,
-    advance: Callable[[], None] = lambda: None,
-) -> Iterator[Record]:
-    """Run studies in turn; each record is in the ledger before it is yielded."""
-    for study in studies:
-        record = run_study(study, tier, folder, count, advance)
-        add_record(folder / NAME, record)
-        yield record
-
-
-def _plain(numbers: Numbers) -> Numbers:
-    """The numbers as Python's own, which JSON can hold; NaN and infinity are refused."""
-    plain: dict[str, float | Sequence[float]] = {}
-    for name, value in numbers.items():
-        several = isinstance(value, Sequence)
-        values = [v if isinstance(v, int) else float(v) for v in (value if several else [value])]
-        if not all(math.isfinite(v) for v in values):
-            raise ValueError(f"the measured {name!r} is not finite: {value}")
-        plain[name] = values if several else values[0]
-    return plain
 
 
 def _draw(
@@ -134,16 +180,14 @@ def _draw(
     return tuple(files)
 
 
-def _failure(error: Exception) -> Failure:
-    text = "".join(traceback.format_exception(error))
-    sentence = " ".join(f"{type(error).__name__}: {error}".split())
-    return Failure(sentence=sentence, traceback=re.sub(r'File "([^"]+)"', _short, text))
-
-
-def _short(match: re.Match[str]) -> str:
-    # Where a package is installed says who runs it, not what went wrong.
-    path = Path(match[1])
-    for root in ("site-packages", "src"):
-        if root in path.parts:
-            return f'File "{path.as_posix().rpartition(f"/{root}/")[2]}"'
-    return f'File "{path.name}"'
+def _exhibit(
+    study: AnyStudy, tier: Tier, numbers: Mapping[int, Numbers], folder: Path
+) -> tuple[ExhibitFile, ...]:
+    files: list[ExhibitFile] = []
+    for exhibit in study.exhibits(tier, numbers):
+        file = f"exhibits/{study.claim.id}-{exhibit.kind}.json"
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        write_json(folder / file, exhibit.data)
+        shown = {"kind": exhibit.kind, "title": exhibit.title, "caption": exhibit.caption}
+        files.append(ExhibitFile(**shown, file=file))
+    return tuple(files)

@@ -5,12 +5,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from bayesattn.drawing import Picture
 from bayesattn.stats import Interval, Judgement, Outcome
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.runs import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """Data for one of the report's interactive parts."""
+
+    kind: str
+    """Which part: beliefs, heatmap, curves or manifold."""
+    title: str
+    caption: str
+    data: Mapping[str, Any]
+    """Plain JSON values, in the form that the part reads (report/templates)."""
+
 
 Numbers = Mapping[str, float | Sequence[float]]
 """What one seed measured, by name: plain numbers, so that the ledger keeps all of them."""
@@ -61,6 +74,8 @@ class Verdict:
     tier: Tier
     reason: str
     """Why this outcome, in one sentence."""
+    p: float | None = None
+    """Chance of so clear a verdict if the effect were just at the limit."""
 
 
 R = TypeVar("R", bound=Recipe)
@@ -72,6 +87,11 @@ class Training(Protocol):
     @property
     def folder(self) -> Path:
         """Of its run."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """The same for every seed."""
         ...
 
     @property
@@ -114,6 +134,10 @@ class Study(ABC, Generic[R]):
         """Figures for the report."""
         return []
 
+    def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
+        """What the report shows for the reader to play with, each of another kind."""
+        return []
+
     def verdict(
         self,
         judgement: Judgement,
@@ -134,4 +158,5 @@ class Study(ABC, Generic[R]):
             seeds=tuple(seeds),
             tier=tier,
             reason=judgement.reason,
+            p=judgement.p,
         )

@@ -8,7 +8,9 @@ anew.
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from bayesattn.evals.fidelity import Fidelity, Part, measure
 from bayesattn.evals.lengths import stretch
 from bayesattn.models.architectures import Architecture, Predictor, build
 from bayesattn.training import TrainConfig, load_predictor, train_tunnel
+from bayesattn.training.errors import DamagedCheckpointError, DamagedRunError
 from bayesattn.training.runs import Run
 from bayesattn.training.tunnel import run_config
 from bayesattn.tunnels import Tunnel
@@ -32,6 +35,24 @@ def run_name(kind: str, config: dict[str, Any]) -> str:
     return f"{kind}-{digest}"
 
 
+def sound(folder: Path, train: Callable[[], Run]) -> Run:
+    """The run that `train` finds or makes in `folder`; a damaged one is set aside and made anew."""
+    try:
+        run = train()
+        last = (run.finished or {}).get("step")
+        if last not in run.steps():
+            raise DamagedRunError(f"The run in {folder} has lost the checkpoint of its last step.")
+        run.checkpoint(last)
+        return run
+    except (DamagedRunError, DamagedCheckpointError) as error:
+        number = 1
+        while (aside := folder.with_name(f"{folder.name}.aside-{number}")).exists():
+            number += 1
+        folder.rename(aside)
+        print(f"{error} It was set aside as {aside.name} and is trained again.", file=sys.stderr)
+        return train()
+
+
 @dataclass(frozen=True)
 class TunnelTraining:
     """What decides a model of a tunnel."""
@@ -46,10 +67,15 @@ class TunnelTraining:
         decisive = run_config(self.tunnel, self.architecture, self.config)
         return runs_folder() / run_name(f"{self.tunnel.name}-{self.architecture.name}", decisive)
 
+    @property
+    def kind(self) -> str:
+        """Name of the run with the first seed."""
+        return replace(self, config=replace(self.config, seed=0)).folder.name
+
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
         parts = (self.tunnel, self.architecture, self.config)
-        return train_tunnel(*parts, self.folder, progress=False)
+        return sound(self.folder, lambda: train_tunnel(*parts, self.folder, progress=False))
 
     def model(self) -> Predictor:
         """The trained model."""

@@ -9,6 +9,10 @@ class RunError(TrainingError):
     """The folder holds no such run, or one that may not be written now."""
 
 
+class DamagedRunError(RunError):
+    """A run is not what was written."""
+
+
 class DamagedCheckpointError(TrainingError):
     """A checkpoint on disk is not what was written."""
 

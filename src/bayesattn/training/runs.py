@@ -26,7 +26,7 @@ from bayesattn.training.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
-from bayesattn.training.errors import RunError
+from bayesattn.training.errors import DamagedRunError, RunError
 from bayesattn.training.lock import locked
 
 NOT_COMPARED = ("command", "training.track")
@@ -78,7 +78,7 @@ class Run:
                 "when it was trained."
             ) from None
         except ValueError:
-            raise RunError(f"config.json in {folder} is damaged: it is no JSON.") from None
+            raise DamagedRunError(f"config.json in {folder} is damaged: it is no JSON.") from None
 
     def require_same(self, config: Mapping[str, Any]) -> None:
         """Refuse a config that differs from this run's, naming the fields that do."""
