@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -205,7 +206,7 @@ def test_the_weakest_part_decides():
     worst = stats.judge_all({"a": supported, "b": unclear, "c": refuted})
     assert worst == refuted._replace(reason="c: Reason.")
     assert stats.judge_all({"a": supported, "b": unclear}).outcome is Outcome.INCONCLUSIVE
-    assert stats.judge_all({"a": supported, "b": supported}) is supported
+    assert stats.judge_all({"a": supported, "b": supported}) == supported
 
 
 def test_without_its_premise_nothing_is_judged():
@@ -216,3 +217,38 @@ def test_without_its_premise_nothing_is_judged():
     assert found.outcome is Outcome.INCONCLUSIVE
     assert (found.value, found.interval) == (refuted.value, refuted.interval)
     assert "it can be seen" in found.reason
+
+
+def test_p_is_the_chance_of_so_clear_a_verdict():
+    rng = np.random.default_rng(7)
+    found = [stats.judge_effect(world).p for world in rng.normal(0, 1, (2000, 4))]
+    ps = np.array([p for p in found if p is not None])
+    assert (ps <= 0.025).all()  # there is a p where there is a verdict
+    assert abs((ps <= 0.005).sum() / 2000 - 0.01) < 4 * (0.01 / 2000) ** 0.5  # either side
+    expected = scipy.stats.ttest_1samp([1.0, 1.2, 1.1, 0.9], 0.5, alternative="greater").pvalue
+    assert stats.judge_effect([1.0, 1.2, 1.1, 0.9], minimum=0.5).p == pytest.approx(expected)
+    assert stats.judge_effect([3.0, 3.0]).p == 0.0
+    assert stats.one_sided_p([3.0, 3.0], 3.0) == 1.0
+    assert stats.judge_effect([3.0]).p is None
+
+
+def test_p_of_several_parts():
+    def part(outcome, p):
+        return Judgement(outcome, 0.0, None, "Reason.", p)
+
+    good = [part(Outcome.SUPPORTED, p) for p in (0.001, 0.02)]
+    assert stats.judge_all({"a": good[0], "b": good[1]}).p == 0.02
+    bad = part(Outcome.REFUTED, 0.01)
+    assert stats.judge_all({"a": good[0], "b": bad, "c": good[1]}).p == pytest.approx(0.03)
+    assert stats.judge_given("premise", part(Outcome.REFUTED, 0.01), good[0]).p is None
+
+
+def test_holm_by_hand_and_against_its_promise():
+    assert stats.holm([]) == []
+    assert stats.holm([0.001, 0.02, 0.004]) == [True, True, True]
+    assert stats.holm([0.001, 0.03, 0.02]) == [True, False, False]  # 2 · 0.02 · 2 > 0.05
+    assert stats.holm([0.009, 0.5, 0.5]) == [False, False, False]
+    rng = np.random.default_rng(3)
+    wrong = sum(any(stats.holm(rng.uniform(0, 1, 26).tolist())) for _ in range(2000))
+    # uniform one-sided chances, doubled: half of the stated level
+    assert abs(wrong / 2000 - 0.025) < 4 * (0.025 / 2000) ** 0.5

@@ -8,9 +8,14 @@ exceeds a null by more than a minimum. With the `LEVEL` interval of its mean ove
     inconclusive  the interval holds null + minimum, or there is no interval (one seed)
 
 so, where the interval covers as stated, a claim whose effect is exactly null + minimum is called
-supported in (1 - LEVEL) / 2 of all runs, and refuted as often. An exact identity has no sampling
-error: it is supported when the largest error over all seeds is within a tolerance, and only if
-the same comparison, made where the identity is false, finds a difference far beyond it.
+supported in (1 - LEVEL) / 2 of all runs, and refuted as often. `p` is the chance of a verdict at
+least as clear if the effect were exactly null + minimum; a claim in several parts is supported by
+its weakest part, so the largest p counts, and refuted by any, so the smallest counts as often as
+there are parts. Over many claims some verdicts are luck: `holm` says which stand together.
+
+An exact identity has no sampling error: it is supported when the largest error over all seeds is
+within a tolerance, and only if the same comparison, made where the identity is false, finds a
+difference far beyond it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +59,8 @@ class Judgement(NamedTuple):
     value: float
     interval: Interval | None
     reason: str
+    p: float | None = None
+    """Of the outcome; None where there is none: inconclusive, or exact."""
 
 
 @cache
@@ -144,13 +151,14 @@ def judge_effect(
             Outcome.INCONCLUSIVE, mean, None, "One seed gives no interval: run at least two."
         )
     shown = f"The {level:.0%} interval [{interval.low:.3g}, {interval.high:.3g}]"
+    p = one_sided_p(values, needed)
     if interval.low > needed:
         return Judgement(
-            Outcome.SUPPORTED, mean, interval, f"{shown} lies above the {needed:.3g} needed."
+            Outcome.SUPPORTED, mean, interval, f"{shown} lies above the {needed:.3g} needed.", p
         )
     if interval.high < needed:
         return Judgement(
-            Outcome.REFUTED, mean, interval, f"{shown} lies below the {needed:.3g} needed."
+            Outcome.REFUTED, mean, interval, f"{shown} lies below the {needed:.3g} needed.", p
         )
     return Judgement(
         Outcome.INCONCLUSIVE, mean, interval, f"{shown} holds the {needed:.3g} needed."
@@ -170,7 +178,8 @@ def judge_below(values: Values, *, limit: float, level: float = LEVEL) -> Judgem
         Outcome.INCONCLUSIVE: "holds",
     }[judged.outcome]
     shown = f"The {level:.0%} interval [{interval.low:.3g}, {interval.high:.3g}]"
-    return Judgement(judged.outcome, mean, interval, f"{shown} {where} the limit {limit:.3g}.")
+    reason = f"{shown} {where} the limit {limit:.3g}."
+    return Judgement(judged.outcome, mean, interval, reason, judged.p)
 
 
 def judge_identity(errors: Values, controls: Values, *, tolerance: float) -> Judgement:
@@ -201,9 +210,8 @@ def judge_given(premise: str, given: Judgement, judgement: Judgement) -> Judgeme
     """
     if given.outcome is Outcome.SUPPORTED:
         return judgement
-    return judgement._replace(
-        outcome=Outcome.INCONCLUSIVE, reason=f"Nothing to judge by. {premise}: {given.reason}"
-    )
+    reason = f"Nothing to judge by. {premise}: {given.reason}"
+    return judgement._replace(outcome=Outcome.INCONCLUSIVE, reason=reason, p=None)
 
 
 def judge_all(parts: Mapping[str, Judgement]) -> Judgement:
@@ -211,5 +219,36 @@ def judge_all(parts: Mapping[str, Judgement]) -> Judgement:
     for outcome in (Outcome.REFUTED, Outcome.INCONCLUSIVE):
         for name, part in parts.items():
             if part.outcome is outcome:
-                return part._replace(reason=f"{name}: {part.reason}")
-    return next(iter(parts.values()))
+                p = None if part.p is None else min(1.0, part.p * len(parts))
+                return part._replace(reason=f"{name}: {part.reason}", p=p)
+    chances = [part.p for part in parts.values() if part.p is not None]
+    return next(iter(parts.values()))._replace(p=max(chances, default=None))
+
+
+def one_sided_p(values: Values, needed: float) -> float | None:
+    """P(a mean at least so far from `needed`, on its side), were that the mean: Student's t.
+
+    With no spread at all the chance is 0, or 1 if the mean is just what is needed.
+    """
+    sample = _sample(values)
+    if sample.size == 1:
+        return None
+    distance = abs(float(sample.mean()) - needed)
+    error = float(sample.std(ddof=1) / np.sqrt(sample.size))
+    if error == 0:
+        return 0.0 if distance else 1.0
+    return float(_scipy_stats().t.sf(distance / error, sample.size - 1))
+
+
+def holm(chances: Sequence[float], level: float = LEVEL) -> list[bool]:
+    """Which of several findings stand together (Holm 1979).
+
+    The chance that any of them is luck is at most 1 - level. One-sided `chances` are doubled, as
+    either verdict could have come out.
+    """
+    stands = [False] * len(chances)
+    for rank, at in enumerate(sorted(range(len(chances)), key=lambda at: chances[at])):
+        if 2 * chances[at] * (len(chances) - rank) > 1 - level:
+            break
+        stands[at] = True
+    return stands

@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from bayesattn.stats import Judgement, judge_all, judge_below
+from bayesattn.stats import Judgement, Outcome, judge_all, judge_below
 from bayesattn.studies.study import Numbers
 
 
@@ -35,6 +35,6 @@ def judge_errors(errors: Mapping[str, Sequence[float]], *, limit: float) -> tupl
     ordered = dict(sorted(parts.items(), key=lambda item: -item[1].value))
     worst = next(iter(ordered))
     judgement = judge_all(ordered)
-    if judgement is ordered[worst]:  # all hold
+    if judgement.outcome is Outcome.SUPPORTED:  # all hold
         judgement = judgement._replace(reason=f"{worst}: {judgement.reason}")
     return worst, judgement
