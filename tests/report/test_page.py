@@ -12,7 +12,7 @@ from bayesattn.studies.ledger import Ledger
 from bayesattn.studies.runner import run_study
 from tests.studies.toy import crash, toy
 
-VOID = {"meta", "link", "img", "br"}
+VOID = {"meta", "link", "img", "br", "input"}
 
 
 class Page(HTMLParser):
@@ -102,9 +102,9 @@ def test_the_table_shows_reported_beside_measured_with_symbol_and_word(page):
     assert rows == [
         "Claim Reported Measured Verdict",
         "broken broken works. always – ! error",
-        "good good works. always 11 points [8.52, 13.5] ✓ supported",
+        "good good works. always 11 points [8.52, 13.5] ✓ supported ‡",
         "unclear unclear works. always 0 points [−2.48, 2.48] ? inconclusive",
-        "wrong wrong works. always −9 points [−11.5, −6.52] ✗ refuted",
+        "wrong wrong works. always −9 points [−11.5, −6.52] ✗ refuted ‡",
     ]
 
 
@@ -169,7 +169,7 @@ def test_the_structure_is_accessible(page, text):
     assert html["lang"] == "en"
     assert page.all("title")[0]["text"]
     assert [e["tag"] for e in page.found if re.fullmatch(r"h\d", e["tag"])] == (
-        ["h1", "h2", "h2"] + ["h3"] * 4
+        ["h1", "h2", "h2", "h2"] + ["h3"] * 4
     )
     assert len(page.all("main")) == len(page.all("header")) == 1
     assert "width=device-width" in page.all("meta", name="viewport")[0]["content"]

@@ -4,13 +4,22 @@ import base64
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from bayesattn.stats import holm
 from bayesattn.studies import words
-from bayesattn.studies.ledger import Ledger
+from bayesattn.studies.ledger import Ledger, Record
+
+RULE = (
+    "Supported: the 95% interval over seeds lies wholly on the claim's side of what it needs. "
+    "Refuted: wholly on the other side. Inconclusive: neither. ‡ marks verdicts that also stand "
+    "when all claims of the ledger are judged together (Holm's correction at 5%); few seeds can "
+    "seldom do that."
+)
 
 
 def render(ledger: Ledger, folder: Path) -> str:
@@ -26,12 +35,51 @@ def render(ledger: Ledger, folder: Path) -> str:
     environment.filters["readable"] = readable
     records = [record for _, record in sorted(ledger.records.items())]
     counts = Counter(record.result for record in records)
+    exhibits = {record.claim.id: list(shown(record, folder)) for record in records}
+    every = [exhibit for own in exhibits.values() for exhibit in own]
     return environment.get_template("page.html").render(
         records=records,
+        rule=RULE,
+        firm=firm(ledger),
+        all_exhibits=every,
+        players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
+        exhibits={
+            name: [exhibit for exhibit in own if exhibit["kind"] != "beliefs"]
+            for name, own in exhibits.items()
+        },
         counts={name: counts[name] for name in words.SYMBOLS if counts[name] or name != "error"},
         words=words,
         image=lambda file: data_uri(folder / file),
     )
+
+
+def shown(record: Record, folder: Path) -> Iterator[dict[str, str | Markup]]:
+    """The interactive parts of a claim whose data is there."""
+    for exhibit in record.exhibits:
+        try:
+            data = json.loads((folder / exhibit.file).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        # no "</script>" may come up inside a script
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        yield {
+            "id": f"{record.claim.id}-{exhibit.kind}",
+            "kind": exhibit.kind,
+            "title": exhibit.title,
+            "caption": exhibit.caption,
+            "data": Markup(text),
+        }
+
+
+def firm(ledger: Ledger) -> set[str]:
+    """Claims whose verdict stands after correction for all verdicts of the ledger."""
+    chances = {
+        name: record.verdict.p
+        for name, record in ledger.records.items()
+        if record.verdict is not None and record.verdict.p is not None
+    }
+    standing = holm(list(chances.values()))
+    return {name for name, stands in zip(chances, standing, strict=True) if stands}
 
 
 def linked(text: str) -> Markup:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from bayesattn.evals.passkey import passkey
 from bayesattn.evals.token_lengths import token_lengths
 from bayesattn.stats import judge_all, judge_effect, judge_given
+from bayesattn.studies.exhibits import heatmap_exhibit
 from bayesattn.studies.language_models import (
     PUBLISHED,
     VARIANTS,
@@ -20,7 +21,7 @@ from bayesattn.studies.language_models import (
     LanguageTraining,
 )
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
+from bayesattn.studies.study import Claim, Exhibit, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
 
 NEEDED = 0.8
@@ -175,6 +176,23 @@ class BamRetrieval(Study[RetrievalRecipe]):
         caption = "Share of passkeys retrieved by length of the prompt; means over seeds."
         alt = "One line per encoding, from 1 at the training length falling at longer ones."
         return [Picture("reach", figure, caption, alt)]
+
+    def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
+        """Accuracy of every encoding at every length."""
+        recipe = self.recipes[tier]
+        return [
+            heatmap_exhibit(
+                [curve(numbers, f"{name}: accuracy") for name in recipe.variants],
+                recipe.variants,
+                recipe.lengths,
+                labels=("encoding", "prompt in training lengths"),
+                unit="of passkeys found",
+                title="Passkeys found, by encoding and length",
+                caption="Means over seeds. The training mixture contains passkey prompts of up to "
+                "the training length; the authors' did not.",
+                limits=(0.0, 1.0),
+            )
+        ]
 
 
 def accuracy_by_length(recipe: RetrievalRecipe, variant: str, seed: int) -> list[float]:

@@ -15,7 +15,7 @@ from bayesattn.probes.drift import KINDS, measure_drift
 from bayesattn.stats import judge_all, judge_effect
 from bayesattn.studies.geometry_subjects import NEVER, GeometryStudy, training
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Tier, Verdict
+from bayesattn.studies.study import Claim, Exhibit, Numbers, Picture, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
 from bayesattn.studies.trained import TunnelTraining
 
@@ -121,3 +121,22 @@ class DynamicsFramePrecision(GeometryStudy):
         figure.axes[1].legend(fontsize=8)
         caption = "Attention, values and error on their way to where they end; means over seeds."
         return [Picture("settling", figure, caption, "Falling curves over the steps, two panels.")]
+
+    def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
+        """The same curves, to read off."""
+        series: list[dict[str, object]] = []
+        for kind in DRAWN:
+            values = curve(numbers, f"{kind}: curve")
+            whole = abs(values[0] - values[-1]) or 1.0
+            left = [round(abs(value - values[-1]) / whole, 5) for value in values]
+            series.append({"name": "entropy error" if kind == "mae" else kind, "y": left})
+        data = {
+            "x": curve(numbers, "step"),
+            "series": series,
+            "xLabel": "step of training",
+            "yLabel": "left of the way to the end",
+            "logX": True,
+        }
+        caption = "Attention, values and error on their way to where they end; means over seeds."
+        title = "Drift through training"
+        return [Exhibit(kind="curves", title=title, caption=caption, data=data)]

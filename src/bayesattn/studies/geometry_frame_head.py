@@ -14,13 +14,15 @@ from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.ablation import KINDS, Cut, errors, measure_ablations
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.stats import Judgement, judge_all, judge_effect
+from bayesattn.studies.exhibits import heatmap_exhibit
 from bayesattn.studies.geometry_subjects import VARIANTS, GeometryStudy, Subject, listed, subjects
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Tier, Verdict
-from bayesattn.studies.summaries import average, by_seed, curve
+from bayesattn.studies.study import Claim, Exhibit, Numbers, Picture, Tier, Verdict
+from bayesattn.studies.summaries import average, by_seed, curve, first
 
 RATIO = 10.0
 """Catastrophic: the authors' word for an error that grows more than so many times."""
+MOST_LAYERS = 99
 DOMINANCE = 2.0
 """One head: it costs at least so many times what the next one does."""
 
@@ -111,6 +113,29 @@ class GeometryFrameHead(GeometryStudy):
             "random subspace as wide as a head; dashed: the feed-forward part."
         )
         return [Picture("costs", figure, caption, "Falling lines, one per seed.")]
+
+    def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
+        """What every head costs, in every layer."""
+        measured = first(numbers)
+        rows = {
+            f"{variant}, layer {layer}": listed(measured, name)
+            for variant in VARIANTS
+            for layer in range(MOST_LAYERS)
+            if (name := f"{variant}: L{layer} mae zero by head") in measured
+        }
+        columns = [f"head {head}" for head in range(len(next(iter(rows.values()))))]
+        return [
+            heatmap_exhibit(
+                list(rows.values()),
+                list(rows),
+                columns,
+                labels=("layer", "head"),
+                unit="bits",
+                title="Every head taken out",
+                caption="Entropy error that a head costs when its output is set to zero, first "
+                "seed.",
+            )
+        ]
 
 
 def _chosen(variant: str, subject: Subject, sequences: int) -> dict[str, float]:

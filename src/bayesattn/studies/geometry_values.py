@@ -13,9 +13,17 @@ from collections.abc import Mapping, Sequence
 from bayesattn.probes.clusters import measure_clusters
 from bayesattn.probes.values import Manifold, measure_values
 from bayesattn.stats import judge_all, judge_effect
-from bayesattn.studies.geometry_subjects import AGAIN, FILTER, GeometryStudy, subjects
+from bayesattn.studies.exhibits import manifold_exhibit
+from bayesattn.studies.geometry_subjects import (
+    AGAIN,
+    FILTER,
+    GeometryStudy,
+    subject,
+    subjects,
+    training,
+)
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Tier, Verdict
+from bayesattn.studies.study import Claim, Exhibit, Numbers, Picture, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed
 
 SHARE = 0.5
@@ -117,6 +125,19 @@ class GeometryValues(GeometryStudy):
             "claim needs; a point is a seed."
         )
         return [Picture("states", figure, caption, "Points by kind of state, two panels.")]
+
+    def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
+        """The states themselves."""
+        shown = subject(training(tier, AGAIN, 0))
+        return [
+            manifold_exhibit(
+                shown.model,
+                shown.tunnel,
+                title="States of the last layer",
+                caption="Attention outputs at key positions of held-out bijections on their first "
+                "three principal components, one model.",
+            )
+        ]
 
 
 def _numbers(name: str, states: Manifold) -> dict[str, float]:

@@ -12,8 +12,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bayesattn.models.architectures import Transformer
+from bayesattn.studies.exhibits import belief_exhibit
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.studies.study import (
+    Claim,
+    Exhibit,
+    Numbers,
+    Picture,
+    Recipe,
+    Study,
+    Tier,
+    Verdict,
+)
 from bayesattn.studies.summaries import by_seed, curve, first, judge_errors
 from bayesattn.studies.trained import TunnelTraining, mean
 from bayesattn.training import TrainConfig
@@ -160,6 +170,20 @@ class TunnelBijection(Study[BijectionRecipe]):
         caption = "Predictive entropy at each pair, and its error; means over seeds."
         alt = "Left, the model's entropy lies on that of Bayes; right, the error in bits."
         return [Picture("entropy", figure, caption, alt)]
+
+    def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
+        """Beliefs over bijections whose keys return."""
+        shown = self.trainings(tier, 0)[VARIANTS[1]]
+        return [
+            belief_exhibit(
+                shown.model(),
+                shown.tunnel,
+                title="elimination, step by step",
+                caption="A transformer learns a fresh bijection from pairs of keys and values. At "
+                "every key it bets on the value; values that belong to other keys are out, and "
+                "keys that return are looked up. The orange bars are exact.",
+            )
+        ]
 
 
 def training(recipe: BijectionRecipe, variant: str, seed: int) -> TunnelTraining:

@@ -14,8 +14,18 @@ from types import MappingProxyType
 
 from bayesattn.models.architectures import Transformer
 from bayesattn.stats import Outcome, judge_all, judge_below
+from bayesattn.studies.exhibits import belief_exhibit
 from bayesattn.studies.registry import register
-from bayesattn.studies.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.studies.study import (
+    Claim,
+    Exhibit,
+    Numbers,
+    Picture,
+    Recipe,
+    Study,
+    Tier,
+    Verdict,
+)
 from bayesattn.studies.summaries import average, by_seed, curve
 from bayesattn.studies.trained import TunnelTraining, mean
 from bayesattn.training import TrainConfig
@@ -159,6 +169,21 @@ class TunnelHMM(Study[HMMRecipe]):
         caption = "Entropy error at every step, inside and beyond the horizon; means over seeds."
         alt = "One line per model over the steps, with the horizon marked."
         return [Picture("horizon", figure, caption, alt)]
+
+    def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
+        """Beliefs about hidden states, to twice the horizon."""
+        shown = self.trainings(tier, 0)[EXEMPT]
+        return [
+            belief_exhibit(
+                shown.model(),
+                shown.tunnel.stretched(2),
+                title="filtering, step by step",
+                caption="The first tokens are the matrices of a fresh hidden Markov model (rows T "
+                "of transitions, E of emissions), then its symbols. After every symbol the "
+                "transformer bets on the hidden state, here up to twice as long as it was trained "
+                "for. The orange bars are exact.",
+            )
+        ]
 
 
 def training(recipe: HMMRecipe, variant: str, seed: int) -> TunnelTraining:
