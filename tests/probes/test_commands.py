@@ -100,7 +100,7 @@ def test_a_capture_that_cannot_be_believed_ends_it(runs, monkeypatch, capsys):
 
 
 def test_mistakes_get_one_sentence(runs, capsys, folder):
-    assert "no run in nowhere" in mistake(capsys, "nowhere")
+    assert "neither here nor to be had" in mistake(capsys, "nowhere", "--out", "p.html")
     assert "the zoo has" in mistake(capsys, "zoo:elephant")
     assert "no step 99" in mistake(capsys, runs / "lstm", "--step", "99")
     assert "64 or more" in mistake(capsys, runs / "lstm", "--sequences", "3")

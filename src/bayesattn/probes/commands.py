@@ -1,6 +1,7 @@
 """`bayesattn probe`."""
 
-import os
+import json as json_format
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +12,9 @@ from tyro.conf import Positional, arg
 from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.probes.examination import Subject, examine
 from bayesattn.probes.table import rows
+from bayesattn.probes.targets import check_targets
 from bayesattn.training import Run
-from bayesattn.zoo import locate
+from bayesattn.zoo import PREFIX, locate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +36,19 @@ class Probe:
     json: Annotated[str | None, arg(metavar="FILE")] = None
     """Write everything as JSON to this file ("-": standard output, no table)."""
 
+    @staticmethod
+    def options_for(words: Sequence[str]) -> type:
+        """Those for a run if one is named, else those for a language model."""
+        if any(map(_is_run, words)):
+            return Probe
+        from bayesattn.probes.llm.commands import ProbeModel
+
+        return ProbeModel
+
     def run(self) -> int:
         """Look, print, draw."""
         with mistakes():
-            self._check_targets()
+            check_targets(self.out, self.json)
             subject = Subject.load(Run.open(locate(self.folder)), self.step)
             with Console(stderr=True).status("") as status:
                 found = examine(subject, sequences=self.sequences, tell=status.update)
@@ -56,18 +67,6 @@ class Probe:
             print(f"\nPage: {page}")
         return 0
 
-    def _check_targets(self) -> None:
-        """A page or a file that cannot be written is found out before the work, not after it."""
-        targets = [] if self.json in (None, "-") else [Path(self.json)]
-        for target in [*targets, self.out]:
-            parent = target.parent
-            if not parent.is_dir() or not os.access(parent, os.W_OK):
-                raise ValueError(f"Cannot write {target}: {parent} is no folder to write in.")
-        if self.out.suffix == ".html" and self.out.is_dir():
-            raise ValueError(f"Cannot write {self.out}: it is a folder.")
-        if self.out.suffix != ".html" and self.out.is_file():
-            raise ValueError(f"--out is a page that ends in .html, or a folder, not {self.out}.")
-
     def _title(self, subject: Subject) -> str:
         kind = subject.model.architecture.name
         return f"{self.folder}: inside a model of {subject.tunnel.name} ({kind})"
@@ -79,3 +78,14 @@ class Probe:
             f"{about['parameters']:,} parameters after {about['step']:,} training steps · "
             f"{', '.join(fields)} · {self.sequences} held-out sequences"
         )
+
+
+def _is_run(word: str) -> bool:
+    """Whether a word of the command line is a run, and no model of Hugging Face."""
+    if word.startswith(PREFIX):
+        return True
+    config = Path(word) / "config.json"
+    try:
+        return "model_type" not in json_format.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False

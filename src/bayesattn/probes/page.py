@@ -58,30 +58,38 @@ def write(out: Path, subject: Subject, found: Examination, title: str, subtitle:
     return page
 
 
-def _page(drawn: list[Picture], folder: Path, found: Examination, title: str, subtitle: str) -> str:
-    environment = Environment(
+def make_environment() -> Environment:
+    """Where the templates of pages are."""
+    return Environment(
         loader=PackageLoader("bayesattn.probes"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+
+
+def data_uri(picture: Picture, path: Path) -> str:
+    """The picture, saved as SVG, as an address that holds the whole file."""
+    with house_style():
+        save_picture(picture, path)
+    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+
+
+def _page(drawn: list[Picture], folder: Path, found: Examination, title: str, subtitle: str) -> str:
     shown = [
         {
             "heading": HEADINGS[picture.name],
-            "source": _data_uri(picture, folder / f"{picture.name}.svg"),
+            "source": data_uri(picture, folder / f"{picture.name}.svg"),
             "caption": picture.caption,
             "alt": picture.alt,
         }
         for picture in drawn
     ]
-    return environment.get_template("probe.html").render(
-        title=title, subtitle=subtitle, pictures=shown, rows=rows(found), skipped=found.skipped
+    return (
+        make_environment()
+        .get_template("probe.html")
+        .render(
+            title=title, subtitle=subtitle, pictures=shown, rows=rows(found), skipped=found.skipped
+        )
     )
-
-
-def _data_uri(picture: Picture, path: Path) -> str:
-    """The picture, saved as SVG, as an address that holds the whole file."""
-    with house_style():
-        save_picture(picture, path)
-    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"

@@ -1,0 +1,148 @@
+"""Do states have a dominant axis, and does predictive entropy order it?
+
+What `axes.py` computes of values (the value projection, all key/value heads side by side), outputs
+of heads or the residual stream, and how well the entropy can be read off them; each beside
+
+    noise           Gaussian numbers, as many prompts and dimensions
+    shuffled        every column in an order of its own: p of shares
+    other prompts   entropies of other prompts: p of orders
+    random init     the same network with fresh weights, on the same prompts
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from bayesattn.evals.bootstrap import resampling_weights
+from bayesattn.probes.errors import require_samples
+from bayesattn.probes.llm import axes
+from bayesattn.probes.llm.readout import decodability
+from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
+from bayesattn.probes.llm.spectra import noise, permuted_shares
+from bayesattn.probes.measured import Measured, chance, percentiles, plain
+
+DRAWS = 200
+PERMUTATIONS = 199
+FEWEST = 8
+"""Fewer prompts than this have no geometry to speak of."""
+KINDS = ("values", "outputs", "residual")
+DECODABILITY = "held-out R² of entropy"
+CONTROL = "random init"
+
+
+@dataclass(frozen=True, kw_only=True)
+class States:
+    """States of one kind in one layer."""
+
+    layer: int
+    kind: str
+    """values, outputs or residual."""
+    width: int
+    prompts: int
+    measured: dict[str, Measured]
+    """By name: those of `axes.NAMES`, and `DECODABILITY`."""
+    plane: list[list[float]]
+    """First two components, standardised, of each prompt."""
+    control_plane: list[list[float]] | None
+    """The same of the network with fresh weights."""
+
+    def __getitem__(self, name: str) -> Measured:
+        return self.measured[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return plain(self)
+
+
+def measure_states(
+    states: Tensor,
+    bits: Tensor,
+    *,
+    layer: int,
+    kind: str,
+    control: tuple[Tensor, Tensor] | None = None,
+    draws: int = DRAWS,
+    permutations: int = PERMUTATIONS,
+) -> States:
+    """Everything about states [n, ...], after which the next token has the entropies `bits` [n].
+
+    Args:
+        states: one per prompt; heads are put side by side.
+        bits: of the same model after the same prompts.
+        layer: where they are from.
+        kind: what they are.
+        control: states and entropies of the same network with fresh weights.
+        draws: of the bootstrap over prompts.
+        permutations: behind each p.
+    """
+    rows, bits = states.flatten(1).double(), bits.double()
+    require_samples("prompts", len(rows), FEWEST)
+    value = axes.point(rows, bits)
+    reference = axes.first_scores(rows, bits)
+    resampled = axes.quantities(rows, bits, resampling_weights(len(rows), draws), reference)
+    nulls, p = _nulls(rows, bits, value, permutations)
+    measured = {
+        name: Measured(
+            value=value[name],
+            interval=percentiles(resampled[name], value[name]),
+            nulls=nulls[name],
+            p=p[name],
+        )
+        for name in axes.NAMES
+    }
+    measured[DECODABILITY] = decodability(rows, bits, draws=draws, permutations=permutations)
+    control_plane = None
+    if control is not None:
+        fresh_rows, fresh_bits = control[0].flatten(1).double(), control[1].double()
+        fresh = axes.point(fresh_rows, fresh_bits)
+        fresh[DECODABILITY] = decodability(fresh_rows, fresh_bits, draws=2, permutations=1).value
+        measured = {name: x.beside(random_init=fresh[name]) for name, x in measured.items()}
+        control_plane = axes.plane(fresh_rows, fresh_bits)
+    return States(
+        layer=layer,
+        kind=kind,
+        width=rows.shape[1],
+        prompts=len(rows),
+        measured=measured,
+        plane=axes.plane(rows, bits),
+        control_plane=control_plane,
+    )
+
+
+def _nulls(
+    rows: Tensor, bits: Tensor, value: Mapping[str, float], permutations: int
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """The nulls of each quantity, and the chance of as much where there is nothing."""
+    generator = Generator().manual_seed(0)
+    nulls: dict[str, dict[str, float]] = {}
+    p: dict[str, float] = {}
+    spectra = {
+        axes.STANDARDISED: (rows, True),
+        axes.CENTRED: (rows, False),
+        (axes.UNIT_SHARE,): (axes.unit_length(rows), True),
+    }
+    for names, (x, standardise) in spectra.items():
+        mixed = permuted_shares(x, permutations, generator, standardise=standardise)
+        white = noise(*x.shape, standardise)
+        for name, null, flat in zip(names, mixed, white, strict=False):
+            nulls[name] = {"noise": flat, "shuffled": float(null.mean())}
+            # few components are what is looked for, so here less is more
+            sign = -1 if name.startswith(axes.PARTICIPATION) else 1
+            p[name] = chance(sign * value[name], sign * null)
+    order = torch.rand(permutations, len(bits), generator=generator).argsort(1)
+    ones = torch.ones(permutations, len(bits), dtype=torch.float64)
+    first, unit = axes.first_scores(rows, bits)
+    orders = {
+        axes.SPEARMAN: weighted_spearman(first, bits[order], ones),
+        axes.PEARSON: weighted_correlation(first, bits[order], ones),
+        axes.NORM: weighted_correlation(first, rows.norm(dim=1)[order], ones),
+        axes.UNIT_SPEARMAN: weighted_spearman(unit, bits[order], ones),
+    }
+    for name, null in orders.items():
+        # the sign of a component is free, so null and sample both take the better one
+        nulls[name] = {"other prompts": float(null.abs().mean())}
+        p[name] = chance(abs(value[name]), null.abs())
+    return nulls, p

@@ -1,0 +1,131 @@
+"""Axes and their order: planted ones are found, absent ones are not."""
+
+import pytest
+import torch
+
+from bayesattn.probes.llm import axes, values
+from bayesattn.probes.llm.capture import capture_prompts
+from bayesattn.probes.llm.criteria import entropy_axis
+from bayesattn.probes.llm.prompts import entropy_of
+from bayesattn.probes.llm.readout import decodability, held_out_errors
+from tests.probes.llm.small import small_subject
+
+FEW = {"layer": 0, "kind": "values", "draws": 40, "permutations": 199}
+
+
+def planted(generator, count=60, width=50, noise=0.5):
+    bits = 8 * torch.rand(count, generator=generator, dtype=torch.float64)
+    direction = torch.randn(width, generator=generator, dtype=torch.float64)
+    rest = torch.randn(count, width, generator=generator, dtype=torch.float64)
+    return (bits - 4)[:, None] * direction / 2 + noise * rest, bits
+
+
+def test_a_planted_axis_is_found(generator):
+    rows, bits = planted(generator)
+    found = values.measure_states(rows.view(60, 5, 10), bits, **FEW)
+    assert found.width == 50 and found.prompts == 60
+    assert found[axes.SHARE].value > 0.4 and found[axes.SHARE].p == 0.005
+    assert found[axes.SPEARMAN].value > 0.97 and found[axes.SPEARMAN].p == 0.005
+    assert found[values.DECODABILITY].value > 0.8
+    low, high = found[axes.SPEARMAN].interval
+    assert 0.9 < low < found[axes.SPEARMAN].value < high + 0.01
+    assert found[axes.SHARE].nulls["noise"] < 0.12 > found[axes.SHARE].nulls["shuffled"]
+    assert entropy_axis([found])
+
+
+def test_noise_has_none(generator):
+    rows = torch.randn(60, 50, generator=generator)
+    bits = torch.rand(60, generator=generator)
+    found = values.measure_states(rows, bits, **FEW)
+    noise = found[axes.SHARE].nulls["noise"]
+    assert found[axes.SHARE].value == pytest.approx(noise, rel=0.15)
+    assert found[axes.SHARE].p > 0.01 and found[axes.SPEARMAN].p > 0.01
+    assert found[values.DECODABILITY].value < 0.1
+    assert not entropy_axis([found])
+
+
+def test_an_axis_that_entropy_does_not_order_is_no_entropy_axis(generator):
+    rows, bits = planted(generator)
+    found = values.measure_states(rows, bits[torch.randperm(60, generator=generator)], **FEW)
+    assert found[axes.SHARE].p == 0.005 and found[axes.SPEARMAN].p > 0.01
+    assert not entropy_axis([found])
+
+
+def test_the_sign_of_the_axis_means_nothing(generator):
+    rows, bits = planted(generator)
+    up, down = (axes.point(x, bits) for x in (rows, -rows))
+    assert up == pytest.approx(down)
+    assert axes.plane(rows, bits)[0][0] == pytest.approx(axes.plane(-rows, bits)[0][0])
+
+
+def test_one_massive_dimension_decides_only_where_columns_are_not_standardised(generator):
+    rows = torch.randn(40, 30, generator=generator, dtype=torch.float64)
+    rows[:, 3] *= 1000
+    found = axes.point(rows, torch.rand(40, generator=generator, dtype=torch.float64))
+    assert found[axes.CENTRED[0]] > 0.99 and found[axes.SHARE] < 0.2
+
+
+def test_an_axis_that_is_only_length_is_gone_at_unit_length(generator):
+    direction = torch.randn(30, generator=generator, dtype=torch.float64)
+    jitter = 0.02 * torch.randn(40, 30, generator=generator, dtype=torch.float64)
+    lengths = 1 + 9 * torch.rand(40, generator=generator, dtype=torch.float64)
+    rows = lengths[:, None] * (direction + jitter)
+    found = axes.point(rows, lengths)
+    assert found[axes.NORM] > 0.99 and found[axes.SPEARMAN] > 0.99
+    assert found[axes.SHARE] > 0.9 > 0.3 > found[axes.UNIT_SHARE]
+
+
+def test_control_stands_beside_every_number(generator):
+    rows, bits = planted(generator)
+    other, other_bits = torch.randn(60, 50, generator=generator), torch.rand(60)
+    found = values.measure_states(rows, bits, control=(other, other_bits), **FEW)
+    expected = axes.point(other.double(), other_bits.double())
+    for name, value in expected.items():
+        assert found[name].nulls["random init"] == pytest.approx(value), name
+    assert "random init" in found[values.DECODABILITY].nulls
+    assert len(found.control_plane) == len(found.plane) == 60
+
+
+def test_few_prompts_are_refused():
+    with pytest.raises(ValueError, match="prompts: 5 is too few"):
+        values.measure_states(torch.randn(5, 4), torch.rand(5), **FEW)
+
+
+def test_errors_are_those_of_leaving_each_out(generator):
+    rows, bits = planted(generator, count=14, width=25)
+    found = held_out_errors(rows, bits[:, None])[:, 0]
+    centred = rows - rows.mean(0)
+    penalty = float((centred @ centred.T).diagonal().mean())
+    for left in range(14):
+        rest = [n for n in range(14) if n != left]
+        x, y = rows[rest], bits[rest]
+        cx, cy = x - x.mean(0), y - y.mean()
+        weight = torch.linalg.solve(cx.T @ cx + penalty * torch.eye(25).double(), cx.T @ cy)
+        guess = y.mean() + (rows[left] - x.mean(0)) @ weight
+        assert float(found[left]) == pytest.approx(float(bits[left] - guess))
+
+
+def test_decodability_is_one_minus_errors_over_spread(generator):
+    rows, bits = planted(generator, count=20, width=25)
+    found = decodability(rows, bits, draws=20, permutations=19)
+    errors = held_out_errors(rows, bits[:, None]).square().sum()
+    others = torch.stack([bits[torch.arange(20) != n].mean() for n in range(20)])
+    assert found.value == pytest.approx(float(1 - errors / (bits - others).square().sum()))
+    assert found.nulls["other prompts"] < 0.2 < found.value and found.p == 0.05
+
+
+@pytest.mark.slow
+def test_fresh_weights_have_no_entropy_axis():
+    beyond = 0
+    for seed in range(100):
+        subject = small_subject(seed, num_hidden_layers=2)
+        generator = torch.Generator().manual_seed(seed)
+        # no last token twice: prompts must not depend on each other
+        prompts = torch.randint(1000, (75, 8), generator=generator)
+        prompts[:, -1] = torch.randperm(1000, generator=generator)[:75]
+        seen = capture_prompts(subject, prompts.tolist(), ["values", "logits"])
+        bits = entropy_of(seen.logits)
+        assert float(bits.std()) > 1e-3
+        options = FEW | {"draws": 2}
+        beyond += entropy_axis([values.measure_states(seen.values[-1], bits, **options)])
+    assert beyond <= 5
