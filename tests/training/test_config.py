@@ -61,6 +61,8 @@ def test_configs_of_older_runs_are_still_the_same():
         ("precision", "fp8", "precision must be fp32 or bf16, not 'fp8'"),
         ("track", "wandb", "track must be nothing or tensorboard or trackio, not 'wandb'"),
         ("labels", "hard", "labels must be posterior or sampled, not 'hard'"),
+        ("lengths", (), "lengths must be one or more positive multiples"),
+        ("lengths", (1.0, 0.0), "lengths must be one or more positive multiples"),
     ],
 )
 def test_what_cannot_work_is_refused(field, value, sentence):

@@ -204,4 +204,4 @@ def test_help_shows_the_recipes_own_defaults(capsys):
         out = capsys.readouterr().out
         language, training = LANGUAGE_RECIPES[name]()
         assert f"(default: {training.steps})" in out and f"(default: {language.length})" in out
-        assert "--labels" not in out and "--no-ssmax" in out
+        assert "--labels" not in out and "--lengths" not in out and "--no-ssmax" in out

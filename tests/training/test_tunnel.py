@@ -122,3 +122,33 @@ def test_training_learns(tmp_path):
     settings = config(steps=150, batch_size=64, lr=1e-2)
     run = train_tunnel(tunnel, SMALL, settings, tmp_path / "run")
     assert run.finished["metrics"]["kl"] < 0.2 * trivial["kl"]
+
+
+def test_lengths_take_turns(tmp_path):
+    tunnel = HMM(3, 2, 4)
+    task = TunnelTask(tunnel, "posterior", (0.5, 1.0, 3.0))
+    horizons = [
+        task.batch(torch.Generator().manual_seed(0), 2, step).labels.shape[1] for step in range(5)
+    ]
+    assert horizons == [2, 4, 12, 2, 4]
+    ordinary = TunnelTask(tunnel, "posterior").batch(torch.Generator().manual_seed(0), 2, 7)
+    assert torch.equal(ordinary.inputs, tunnel.sample(2, torch.Generator().manual_seed(0)).inputs)
+    mixed = config(lengths=[0.5, 2.0])
+    assert mixed.lengths == (0.5, 2.0) and mixed.to_dict()["lengths"] == (0.5, 2.0)
+    assert "lengths" not in config().to_dict()  # so that older runs are still the same runs
+
+
+def test_a_model_has_room_for_the_longest_sequence(tmp_path):
+    """Learned positions have a row for each, also when the run is opened again."""
+    learned = Transformer(layers=1, width=8, heads=2, encoding="learned")
+    tunnel = HMM(3, 2, 4)
+    run = train_tunnel(tunnel, learned, config(lengths=(1.0, 2.0)), tmp_path / "run")
+    model, opened = load_predictor(run)
+    assert opened == tunnel
+    longer = tunnel.stretched(2)
+    assert model.body.encoding.table.shape[0] == longer.positions
+    model(longer.sample(2, torch.Generator()).inputs)
+    again = train_tunnel(tunnel, learned, config(lengths=(1.0, 2.0)), tmp_path / "run")
+    assert again.finished == run.finished
+    with pytest.raises(RunError, match="lengths"):
+        train_tunnel(tunnel, learned, config(), tmp_path / "run")

@@ -17,7 +17,7 @@ from bayesattn.training.options import parse_pairs, value_of
 from bayesattn.training.outcome import show_outcome
 from bayesattn.training.runs import Run
 from bayesattn.training.timing import steps_within
-from bayesattn.training.tunnel import TunnelTask, parse_config, train_tunnel
+from bayesattn.training.tunnel import TunnelTask, longest, parse_config, train_tunnel
 from bayesattn.tunnels import TUNNELS, Tunnel, make_tunnel
 
 JsonTarget = Annotated[str | None, arg(metavar="FILE")]
@@ -116,8 +116,9 @@ class _Chosen(Train):
         if (out / "config.json").exists():
             steps = Run.open(out).config.get("training", {}).get("steps", config.steps)
             return replace(config, steps=steps)
-        task = TunnelTask(self.tunnel, config.labels)
-        steps = steps_within(self.minutes, task, build(model, self.tunnel, config.seed), config)
+        task = TunnelTask(self.tunnel, config.labels, config.lengths)
+        built = build(model, longest(self.tunnel, config), config.seed)
+        steps = steps_within(self.minutes, task, built, config)
         return replace(config, steps=steps)
 
 
@@ -131,7 +132,7 @@ def _train(
 ) -> int:
     try:
         with mistakes():  # a tunnel and a model that do not go together
-            build(architecture, tunnel, config.seed)
+            build(architecture, longest(tunnel, config), config.seed)
         run = train_tunnel(tunnel, architecture, config, folder, command=command)
     except TrainingError as error:
         raise UserError(str(error)) from error

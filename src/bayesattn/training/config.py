@@ -10,7 +10,7 @@ from bayesattn.training.schedule import (
     warmup_stable_decay,
 )
 
-LATER = ("schedule", "floor", "accumulate", "precision", "track")
+LATER = ("schedule", "floor", "accumulate", "precision", "track", "lengths")
 """Fields that older runs do not have: they were trained with the defaults of these."""
 
 
@@ -51,6 +51,8 @@ class TrainConfig:
     """What products are computed in; weights and their updates are always fp32."""
     labels: Literal["posterior", "sampled"] = "posterior"
     """What is learnt from: the exact posterior, or an outcome sampled from it."""
+    lengths: tuple[float, ...] = (1.0,)
+    """Multiples of the tunnel's horizon that the steps take in turn."""
     ema: float | None = None
     """Decay of an average of the weights, such as 0.999; what is evaluated is then the average."""
     seed: int = 0
@@ -72,6 +74,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))  # JSON gives a list
+        object.__setattr__(self, "lengths", tuple(self.lengths))
         for name in ("steps", "batch_size", "log_every", "accumulate"):
             _require(getattr(self, name) >= 1, name, "1 or more", getattr(self, name))
         if self.batch_size % self.accumulate:
@@ -95,6 +98,12 @@ class TrainConfig:
             "betas",
             "two numbers from 0 to below 1",
             self.betas,
+        )
+        _require(
+            len(self.lengths) > 0 and all(0 < length < math.inf for length in self.lengths),
+            "lengths",
+            "one or more positive multiples",
+            self.lengths,
         )
         _require(self.warmup >= 0, "warmup", "a share from 0 to 1", self.warmup)
         _require(self.decay >= 0, "decay", "a share from 0 to 1", self.decay)

@@ -35,9 +35,10 @@ HEADINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Training(TrainConfig):
-    """How to train. Text has no exact posterior, so there is no choice of labels."""
+    """How to train. Text has no exact posterior and no horizon, so there is no choice of those."""
 
     labels: Suppress[Literal["posterior", "sampled"]] = "posterior"
+    lengths: Suppress[tuple[float, ...]] = (1.0,)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Training on a tunnel: the model learns the posterior, or the outcomes drawn from it."""
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -27,13 +28,19 @@ class TunnelTask:
     goal = "mae"
     tokens = None
 
-    def __init__(self, tunnel: Tunnel, labels: Literal["posterior", "sampled"]) -> None:
+    def __init__(
+        self,
+        tunnel: Tunnel,
+        labels: Literal["posterior", "sampled"],
+        lengths: Sequence[float] = (1.0,),
+    ) -> None:
         self.tunnel = tunnel
         self.labels = labels
+        self._tunnels = [_stretched(tunnel, length) for length in lengths]
 
     def batch(self, generator: Generator, batch_size: int, step: int) -> Batch:
-        """Fresh sequences, whatever the step."""
-        return self.tunnel.sample(batch_size, generator)
+        """Fresh sequences; of the step nothing counts but whose turn it is among the lengths."""
+        return self._tunnels[step % len(self._tunnels)].sample(batch_size, generator)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """-Σ_y p(y) ln q(y), mean over sequences and steps; p is the posterior or the label."""
@@ -90,7 +97,8 @@ def train_tunnel(
     run = shared_run(folder, run_config(tunnel, architecture, config, command))
     if run.finished:
         return run
-    task, model = TunnelTask(tunnel, config.labels), build(architecture, tunnel, config.seed)
+    task = TunnelTask(tunnel, config.labels, config.lengths)
+    model = build(architecture, longest(tunnel, config), config.seed)
     return finish(run, task, model, config, progress, "bayesattn tunnel train")
 
 
@@ -104,6 +112,11 @@ def run_config(
         "training": config.to_dict(),
         "command": command,
     }
+
+
+def longest(tunnel: Tunnel, config: TrainConfig) -> Tunnel:
+    """`tunnel` over the longest horizon that is trained on: what a model has to have room for."""
+    return _stretched(tunnel, max(config.lengths))
 
 
 def parse_config(run: Run) -> tuple[Tunnel, Architecture, TrainConfig]:
@@ -121,7 +134,11 @@ def load_predictor(run: Run | Path | str, step: int | None = None) -> tuple[Pred
     run = run if isinstance(run, Run) else Run.open(run)
     tunnel, architecture, config = parse_config(run)
     checkpoint = run.checkpoint(step)
-    model = build(architecture, tunnel, config.seed)
+    model = build(architecture, longest(tunnel, config), config.seed)
     average = checkpoint.tensors("ema") if checkpoint.has("ema") else {}
     load_model_tensors(model, {**checkpoint.tensors("model"), **average})
     return model.eval(), tunnel
+
+
+def _stretched(tunnel: Tunnel, length: float) -> Tunnel:
+    return tunnel if length == 1 else tunnel.stretched(length)
