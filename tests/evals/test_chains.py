@@ -8,6 +8,7 @@ from torch import Generator
 
 from bayesattn.evals.bits import entropy
 from bayesattn.evals.chains import (
+    Bayes,
     knee,
     measure_hops,
     measure_overwriting,
@@ -22,19 +23,7 @@ from bayesattn.tunnels import GroupFilter, Hops
 COT = Hops(6, 4, 4, "cot")
 
 
-class Exact:
-    """A model that predicts the exact posterior at every scored position."""
-
-    def __init__(self, tunnel):
-        self.tunnel = tunnel
-
-    def __call__(self, inputs, scored):
-        known = self.tunnel.scored.tolist()
-        steps = [known.index(position) for position in scored.tolist()]
-        return self.tunnel.exact(inputs)[:, steps].log()
-
-
-class Deaf(Exact):
+class Deaf(Bayes):
     """Writes as Bayes does and answers as if nothing had been written."""
 
     def __call__(self, inputs, scored):
@@ -44,7 +33,7 @@ class Deaf(Exact):
         return logits
 
 
-class Uniform(Exact):
+class Uniform(Bayes):
     def __call__(self, inputs, scored):
         return torch.zeros(len(inputs), len(scored), self.tunnel.outcomes)
 
@@ -52,7 +41,7 @@ class Uniform(Exact):
 @pytest.mark.parametrize("mode", ["direct", "cot", "filler", "shuffled", "short"])
 def test_bayes_makes_no_error_but_that_of_finite_chains(mode):
     tunnel = Hops(6, 4, 4, mode)
-    scores = measure_hops(Exact(tunnel), tunnel, sequences=200, chains=400)
+    scores = measure_hops(Bayes(tunnel), tunnel, sequences=200, chains=400)
     assert [score.hops for score in scores] == [1, 2, 3, 4]
     assert sum(score.sequences for score in scores) == 200
     for score in scores:
@@ -68,7 +57,7 @@ def test_bayes_makes_no_error_but_that_of_finite_chains(mode):
 def test_one_chain_is_compared_with_its_own_posterior_not_with_the_marginal():
     """A single chain has made up its mind: right given the chain, wrong as a marginal."""
     tunnel = Hops(6, 4, 3, "cot")
-    last = measure_hops(Exact(tunnel), tunnel, sequences=300, chains=1)[-1]
+    last = measure_hops(Bayes(tunnel), tunnel, sequences=300, chains=1)[-1]
     assert last.conditional_mae < 1e-12
     assert last.mae > 0.2
 
@@ -86,7 +75,7 @@ def test_chains_are_distributed_as_the_model_says(generator):
     tunnel = Hops(4, 3, 1, "cot")
     batch = tunnel.sample(400, generator)
     rows = batch.inputs[batch.metadata["hops"] == 3][:1]
-    written = write_chains(Exact(tunnel), tunnel, rows, 8000, generator)
+    written = write_chains(Bayes(tunnel), tunnel, rows, 8000, generator)
     assert int(written.times.sum()) == 8000
     assert len(written.inputs.unique(dim=0)) == len(written.inputs)
     places = written.inputs[:, tunnel.written]
@@ -122,7 +111,7 @@ def test_merged_chains_give_what_single_ones_give(generator):
 
 
 def test_followers_and_deaf_ones_are_told_apart():
-    follower = measure_overwriting(Exact(COT), COT, sequences=300)
+    follower = measure_overwriting(Bayes(COT), COT, sequences=300)
     deaf = measure_overwriting(Deaf(Hops(6, 4, 6, "cot")), Hops(6, 4, 6, "cot"), sequences=300)
     assert follower.kl_followed < 1e-12 and follower.follows == 1
     assert follower.kl_ignored > 1
@@ -150,21 +139,21 @@ def test_an_overwritten_scratch_goes_on_from_the_new_symbol(generator):
 
 def test_only_a_scratch_can_be_overwritten():
     with pytest.raises(ValueError, match="no scratch to overwrite"):
-        measure_overwriting(Exact(Hops(6, 4, 4, "direct")), Hops(6, 4, 4, "direct"))
+        measure_overwriting(Bayes(Hops(6, 4, 4, "direct")), Hops(6, 4, 4, "direct"))
     with pytest.raises(ValueError, match="only a scratch of mode cot can be overwritten"):
-        measure_overwriting(Exact(Hops(6, 4, 4, "short")), Hops(6, 4, 4, "short"))
+        measure_overwriting(Bayes(Hops(6, 4, 4, "short")), Hops(6, 4, 4, "short"))
 
 
 @pytest.mark.parametrize("scratch", ["none", "product", "argmax", "filler"])
 def test_tracking_with_self_written_scratch(scratch, generator):
     tunnel = GroupFilter("S3", 4, 0.8, scratch)
-    errors = measure_tracking(Exact(tunnel), tunnel, sequences=50)
+    errors = measure_tracking(Bayes(tunnel), tunnel, sequences=50)
     assert max(errors["mae"] + errors["kl"]) < 1e-12
     assert len(errors["mae"]) == len(errors["kl"]) == 4
     batch = tunnel.sample(20, generator)
     blank = batch.inputs.clone()
     blank[:, tunnel.written] = 0
-    assert torch.equal(write_most_probable(Exact(tunnel), tunnel, blank), batch.inputs)
+    assert torch.equal(write_most_probable(Bayes(tunnel), tunnel, blank), batch.inputs)
 
 
 def test_tracking_compares_beliefs_with_beliefs():

@@ -89,6 +89,18 @@ class Overwriting:
         return asdict(self)
 
 
+class Bayes:
+    """The exact posterior as a model: what it misses through this code is the noise of chains."""
+
+    def __init__(self, tunnel: Hops | GroupFilter) -> None:
+        self.tunnel = tunnel
+
+    def __call__(self, inputs: Tensor, scored: Tensor) -> Tensor:
+        """Log-probabilities at `scored`, which must be scored positions of the tunnel."""
+        steps = torch.searchsorted(self.tunnel.scored, scored.contiguous())
+        return self.tunnel.exact(inputs)[:, steps].log()
+
+
 def write_chains(
     model: Model, tunnel: Hops | GroupFilter, inputs: Tensor, chains: int, generator: Generator
 ) -> Written:
