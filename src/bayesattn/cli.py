@@ -36,6 +36,10 @@ COMMANDS = {
     "tunnel show": Command("bayesattn.evals.commands:TunnelShow", "draw a run's beliefs"),
     "tunnel zoo": Command("bayesattn.zoo.commands:Zoo", "list the trained models that come along"),
     "probe": Command("bayesattn.probes.commands:Probe", "look into a trained model"),
+    "sula": Command(
+        "bayesattn.probes.llm.sula_commands:Sula",
+        "compare a language model with exact Bayes in context",
+    ),
     "lm train": Command(
         "bayesattn.training.language_commands:LanguageTrain", "train a language model"
     ),
@@ -58,6 +62,7 @@ COMMANDS = {
     "lm priors": Command(
         "bayesattn.evals.priors_command:LanguagePriors", "show what each head's prior has learnt"
     ),
+    "cost": Command("bayesattn.benchmarks.cost:CostCommand", "predict what training a model needs"),
     "bench attention": Command(
         "bayesattn.benchmarks.attention:AttentionBench", "time attention kernels against SDPA"
     ),

@@ -79,6 +79,12 @@ def test_the_axis_is_where_values_vary_and_rises_with_entropy(generator):
         assert found.spread == pytest.approx(float(scores.std(correction=0)))
 
 
+def test_values_that_do_not_vary_have_no_axis(generator):
+    rows = torch.ones(20, 6) + 1e-8 * torch.randn(20, 6, generator=generator)
+    with pytest.raises(ValueError, match="values of layer 0 are the same .* choose a later layer"):
+        edits.estimate_axis(rows, torch.rand(20, generator=generator), 0)
+
+
 def test_random_axes_are_orthogonal_and_lie_where_values_vary(generator):
     scale = torch.tensor([5.0, 3.0, 2.0, *[1.0] * 7, *[0.01] * 10])
     rows = (torch.randn(200, 20, generator=generator) * scale).double() + 1

@@ -1,5 +1,7 @@
 """Labels and words for a tokenizer, by toy tokenizers whose rules are obvious."""
 
+import re
+
 import pytest
 
 from bayesattn.probes.llm.sula_words import (
@@ -50,11 +52,25 @@ def test_too_few_labels_say_what_to_do():
 
 def test_a_label_of_two_tokens_is_refused():
     encode = encode_with([" dax", " zo"])
-    with pytest.raises(ValueError, match="the label 'zorb' is 3 tokens .* must be one: choose"):
+    with pytest.raises(
+        ValueError, match="the label 'zorb' is 3 tokens .* must be one token: choose"
+    ):
         check_labels(encode, ("dax", "zorb"))
     with pytest.raises(ValueError, match="labels must differ, but dax, dax do not"):
         check_labels(encode, ("dax", "dax"))
     check_labels(encode, ("dax",))
+
+
+def test_a_token_for_everything_unknown_is_no_label():
+    known = {"word": 0, ":": 1, " lug": 2, " wug": 3}
+
+    def encode(text):
+        pieces = re.findall(r" ?[a-z]+|[:,.]", text)
+        return [known.get(piece, 99) for piece in pieces]
+
+    assert choose_labels(encode, 2) == ("lug", "wug")
+    with pytest.raises(ValueError, match="the label 'dax' is unknown to this tokenizer"):
+        check_labels(encode, ("dax", "lug"))
 
 
 def test_a_label_is_cut_where_it_stands():

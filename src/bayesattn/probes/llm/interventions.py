@@ -16,6 +16,8 @@ from torch import Generator, Tensor
 from bayesattn.probes.llm.editing import Edit
 from bayesattn.probes.llm.ordering import correlation
 
+SAME = 1e-6
+"""Values that differ by less than this share of their length differ by rounding."""
 SPAN = 10
 """Random axes lie in the span of so many first components."""
 
@@ -56,6 +58,11 @@ def estimate_axis(values: Tensor, bits: Tensor, layer: int) -> Axis:
     rows = values.double()
     rows = rows - rows.mean(0)
     _, lengths, directions = torch.linalg.svd(rows, full_matrices=False)
+    if float(lengths[0]) <= SAME * float(values.double().norm()):
+        raise ValueError(
+            f"the values of layer {layer} are the same after every prompt, for the last token is: "
+            "choose a later layer"
+        )
     direction = directions[0]
     related = float(correlation((rows @ direction)[None], bits[None]))
     if related < 0:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.probes.capture import hanging
+from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.llm.editing import Edit, edited
 from bayesattn.probes.llm.subject import Subject
 
@@ -56,7 +57,7 @@ class Replay:
     @contextmanager
     def _skipping(self, states: Tensor) -> Generator[None]:
         """Blocks below hand on what they get, and the first that runs gets the states."""
-        blocks = [layer.block for layer in self.subject.parts.layers]
+        blocks = blocks_of(self.subject)
 
         def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if args:
@@ -92,7 +93,7 @@ def record(subject: Subject, prompts: Sequence[Sequence[int]], first: int) -> Re
     def after(_: nn.Module, __: Any, output: Any) -> None:
         heard["extras"] = len(output) - 1 if isinstance(output, tuple) else None
 
-    block = subject.parts.layers[first].block
+    block = blocks_of(subject)[first]
     with (
         evaluating(subject.model),
         hanging(block.register_forward_pre_hook(before, with_kwargs=True)),
@@ -104,6 +105,15 @@ def record(subject: Subject, prompts: Sequence[Sequence[int]], first: int) -> Re
         return whole
     short = replace(whole, states=heard["states"], extras=heard["extras"])
     return short if torch.equal(short.run({}), logits) else whole
+
+
+def blocks_of(subject: Subject) -> list[nn.Module]:
+    """The blocks of all layers."""
+    blocks = [layer.block for layer in subject.parts.layers]
+    found = [block for block in blocks if block is not None]
+    if len(found) < len(blocks):
+        raise NotApplicableError(f"layers cannot be run again: {subject.parts.reason}")
+    return found
 
 
 def last_logits(model: nn.Module, tokens: Tensor) -> Tensor:

@@ -61,13 +61,13 @@ class Evidence:
 
     @property
     def posterior_bits(self) -> Tensor:
-        """[N] H_post."""
-        return binary_entropy(posterior(self.difference, self.alpha))
+        """[N] H_post; the same number, to the last bit, for the same |d|."""
+        return binary_entropy(posterior(self.difference.abs(), self.alpha))
 
     @property
     def predictive_bits(self) -> Tensor:
         """[N] H_pred."""
-        return binary_entropy(predictive(self.difference, self.alpha))
+        return binary_entropy(predictive(self.difference.abs(), self.alpha))
 
     def texts(
         self,

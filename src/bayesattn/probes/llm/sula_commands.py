@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.probes.llm.causal import RANDOM_AXES
 from bayesattn.probes.llm.sources import Subject, load
-from bayesattn.probes.llm.sula import ALPHA
+from bayesattn.probes.llm.sula import ALPHA, FIXED_ALPHA
 from bayesattn.probes.llm.sula_controls import CONTROLS
 from bayesattn.probes.llm.sula_examination import EACH, PROMPTS, SulaFound, examine_sula
 from bayesattn.probes.llm.sula_table import rows
@@ -33,7 +33,7 @@ class Sula:
     each: int = EACH
     """Prompts of fixed length for each difference of labels: 0, 2, 4, 6, 8."""
     alpha: float = ALPHA
-    """How often a shown label is the latent one."""
+    """How often a shown label is the latent one, where the number of pairs varies."""
     labels: Annotated[tuple[str, ...], arg(metavar="LABEL LABEL [LABEL LABEL]")] = ()
     """Labels of one token each, the second pair for remap; chosen by rule if not given."""
     layer: int = -1
@@ -118,7 +118,8 @@ class Sula:
     def _subtitle(self, found: SulaFound) -> str:
         pair, other = " and ".join(found.labels[:2]), " and ".join(found.labels[2:])
         return (
-            f"labels {pair} (remap: {other}) · alpha {found.alpha:g} · values of layer "
-            f"{found.layer} · {self.prompts} prompts for each number of pairs, {self.each} of "
-            f"fixed length for each difference · seed {self.seed}"
+            f"labels {pair} (remap: {other}) · alpha {found.alpha:g}, at fixed length "
+            f"{FIXED_ALPHA:g} · values of layer {found.layer} · {self.prompts} prompts "
+            f"for each number of pairs, {self.each} of fixed length for each difference · "
+            f"seed {self.seed}"
         )

@@ -1,17 +1,15 @@
 """SULA as one HTML file that needs no other, or as a folder of its parts."""
 
-import base64
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from bayesattn.drawing import Picture, house_style, save_picture
+from bayesattn.drawing import Picture, house_style
 from bayesattn.probes.llm.sula_drawing import pictures
 from bayesattn.probes.llm.sula_examination import SulaFound
 from bayesattn.probes.llm.sula_table import rows
+from bayesattn.probes.page import data_uri, make_environment
 from bayesattn.training.files import write_text
 
 HEADINGS = {
@@ -38,28 +36,16 @@ def write(out: Path, found: SulaFound, about: dict[str, Any], title: str, subtit
 
 
 def _page(drawn: list[Picture], folder: Path, found: SulaFound, title: str, subtitle: str) -> str:
-    environment = Environment(
-        loader=PackageLoader("bayesattn.probes"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
     shown = [
         {
             "heading": HEADINGS[picture.name],
-            "source": _data_uri(picture, folder / f"{picture.name}.svg"),
+            "source": data_uri(picture, folder / f"{picture.name}.svg"),
             "caption": picture.caption,
             "alt": picture.alt,
         }
         for picture in drawn
     ]
-    return environment.get_template("probe.html").render(
+    template = make_environment().get_template("probe.html")
+    return template.render(
         title=title, subtitle=subtitle, pictures=shown, rows=rows(found), skipped=found.skipped
     )
-
-
-def _data_uri(picture: Picture, path: Path) -> str:
-    with house_style():
-        save_picture(picture, path)
-    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"

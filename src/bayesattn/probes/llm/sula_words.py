@@ -24,6 +24,8 @@ _NEGATIVE = (
 WORDS = (*_POSITIVE.split(), *_NEGATIVE.split())
 CANDIDATES = ("dax", "lug", "mip", "zorb", "wug", "kep", "tuv", "gax")
 CONSONANTS, VOWELS = "bcdfghjklmnpqrstvwxyz", "aeiou"
+UNKNOWN = "qxzvkqj"
+"""If this is one token, that token stands for everything unknown."""
 FEWEST_WORDS = 8
 """With fewer words of one token, all words are used and prompts differ in length."""
 
@@ -56,7 +58,7 @@ def choose_labels(encode: Encode, count: int = 4) -> tuple[str, ...]:
     for label in _candidates():
         if len(found) == count:
             break
-        if len(label_tokens(encode, label)) == 1:
+        if _is_one(encode, label):
             found.append(label)
     if len(found) < count:
         raise ValueError(
@@ -76,11 +78,19 @@ def check_labels(encode: Encode, labels: Sequence[str]) -> None:
     if len(set(labels)) < len(labels):
         raise ValueError(f"labels must differ, but {', '.join(labels)} do not")
     for label in labels:
-        if (size := len(label_tokens(encode, label))) != 1:
+        if not _is_one(encode, label):
+            size = len(label_tokens(encode, label))
+            what = "unknown to" if size == 1 else f"{size} tokens for"
             raise ValueError(
-                f"the label {label!r} is {size} tokens for this tokenizer, and must be one: choose "
+                f"the label {label!r} is {what} this tokenizer, and must be one token: choose "
                 "another, or leave --labels out to have labels chosen"
             )
+
+
+def _is_one(encode: Encode, label: str) -> bool:
+    """Whether a label is one token of its own."""
+    tokens = label_tokens(encode, label)
+    return len(tokens) == 1 and tokens != label_tokens(encode, UNKNOWN)
 
 
 def _candidates() -> Iterator[str]:
