@@ -12,6 +12,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from bayesattn.probes.errors import NotApplicableError
 
 Layout = Literal["flat", "split", "heads first"]
 
@@ -74,10 +77,10 @@ class Heads:
     def weight(self) -> Tensor:
         """[G, D, width of the model] rows of the projection, one for each coordinate of a head."""
         weight = projection_weight(self.module)
-        assert weight is not None
-        return weight[self.columns.flatten().to(weight.device)].unflatten(
-            0, (self.count, self.width)
-        )
+        if weight is None or not weight.is_floating_point() or len(weight) <= self.columns.max():
+            raise NotApplicableError("the weights of this model are packed: load it unpacked")
+        rows = weight[self.columns.flatten().to(weight.device)]
+        return rows.unflatten(0, (self.count, self.width))
 
 
 def lay_flat(output: Tensor, layout: Layout) -> Tensor:
@@ -98,10 +101,19 @@ def layout_of(output: Tensor, batch: int, length: int) -> Layout | None:
     return None
 
 
+def projects(module: nn.Module, given: int, put_out: int) -> bool:
+    """Whether a module is a linear layer from `given` to `put_out` features, packed or not."""
+    sizes = (getattr(module, "in_features", None), getattr(module, "out_features", None))
+    if None not in sizes:
+        return sizes == (given, put_out)
+    weight = projection_weight(module)
+    return weight is not None and tuple(weight.shape) == (put_out, given)
+
+
 def projection_weight(module: nn.Module) -> Tensor | None:
     """[out, in] weight of a linear layer, whichever way it keeps it; None for anything else."""
     weight = getattr(module, "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2 or isinstance(module, nn.Embedding):
+    if not isinstance(weight, Tensor) or weight.ndim != 2:
         return None
     # transformers' Conv1D, the linear layer of GPT-2, keeps its transpose
-    return weight.T if type(module).__name__ == "Conv1D" else weight
+    return weight.T if isinstance(module, Conv1D) else weight

@@ -89,7 +89,7 @@ def listening(
         if not hooking and "attention" in wanted:
             for number, rows in enumerate(put_out.attentions):
                 keep("attention", number, rows if every else rows[:, :, -1])
-                heard["visible", number] = visible_keys((), rows)
+                keep("visible", number, visible_keys((), rows))
         for number, layer in enumerate(parts.layers if cached else ()):
             kept: Any = cache.layers[layer.index]
             for name, x in {"cached_keys": kept.keys, "cached_values": kept.values}.items():
@@ -131,9 +131,8 @@ def _hooks(
 
     def attend(_: nn.Module, given: Any, options: dict[str, Any], output: Any) -> None:
         rows = None if layer.rows is None else output[layer.rows]
-        seen = visible_keys((*given, *options.values()), rows)
-        if seen is not None:
-            keep("visible", number, seen)
+        if rows is not None:
+            keep("visible", number, visible_keys((*given, *options.values()), rows))
         if "attention" in wanted and rows is not None:
             keep("attention", number, rows if every else rows[:, :, -1])
 
@@ -152,11 +151,11 @@ def _hooks(
         yield layer.block.register_forward_hook(leave)
 
 
-def visible_keys(given: Sequence[Any], rows: Tensor | None) -> Tensor | None:
+def visible_keys(given: Sequence[Any], rows: Tensor) -> Tensor:
     """[1] how many keys the last query sees, by the mask among what attention was `given`.
 
     Where there is no mask: as many as from the first that any head gives weight to in `rows`
-    [B, H, T, T]; None if there are no rows either.
+    [B, H, T, T].
     """
     for mask in given:
         if isinstance(mask, Tensor) and mask.ndim == 4 and mask.shape[-1] == mask.shape[-2]:
@@ -165,7 +164,5 @@ def visible_keys(given: Sequence[Any], rows: Tensor | None) -> Tensor | None:
             boolean = mask.dtype == torch.bool
             seen = last == last[-1] if boolean else last > torch.finfo(mask.dtype).min / 2
             return seen.sum()[None]
-    if rows is None:
-        return None
     weight = rows[:, :, -1].amax((0, 1))
     return len(weight) - (weight > 0).int().argmax()[None]

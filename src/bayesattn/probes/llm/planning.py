@@ -104,7 +104,12 @@ def describe(
 ) -> Plan:
     """The plan of a model with this config, and `parameters` if they are counted already."""
     text: Any = config.get_text_config(decoder=True)
-    heads, width = text.num_attention_heads, text.hidden_size
+    heads, width = getattr(text, "num_attention_heads", None), text.hidden_size
+    if not heads:
+        raise SourceError(
+            f"{name} does not attend ({type(config).__name__.removesuffix('Config')}): name a "
+            "model with attention and a KV cache."
+        )
     head_width = getattr(text, "head_dim", None) or width // heads
     window, windowed = _window(text)
     if parameters is None:
@@ -190,17 +195,16 @@ def fetch(source: Source, call: Callable[..., Any]) -> Any:
     if source.revision is None:
         del where["revision"]
     with quiet():
+        # Files of others fail in any way they like: tokenizers even raises plain Exception.
         try:
             return call(**where, local_files_only=True)
-        except OSError as error:
-            if source.local:
-                raise _refusal(source, error) from None
-        except (ValueError, KeyError, ImportError) as error:
-            raise _refusal(source, error) from None
+        except Exception as error:
+            if source.local or not isinstance(error, OSError):
+                raise _refusal(source, error) from error
         try:
             return call(**where)
-        except (OSError, ValueError, KeyError, ImportError) as error:
-            raise _refusal(source, error) from None
+        except Exception as error:
+            raise _refusal(source, error) from error
 
 
 @contextmanager
@@ -241,6 +245,11 @@ def _refusal(source: Source, error: Exception) -> SourceError:
         return SourceError(
             f"{source.name} needs code of its own, which is never run: name a model that "
             "transformers knows."
+        )
+    if "mismatched" in text:
+        return SourceError(
+            f"The weights of {source.name} have other sizes than its config.json says: they do not "
+            "belong together."
         )
     if source.kind == "hub" and isinstance(error, OSError):
         return SourceError(

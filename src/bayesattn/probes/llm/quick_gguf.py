@@ -88,7 +88,7 @@ def _header(path: str, changed: int) -> Header | None:
     plain = metadata["general.architecture"] == "llama"
     plain &= "mistral" not in str(metadata.get("general.name", "")).lower()
     plain &= not any(key.startswith("llama.rope.scaling") for key in metadata)
-    plain &= NEEDED <= metadata.keys()
+    plain &= metadata.keys() >= NEEDED
     if not plain or not all(_known(name) for name in names):
         return None
     try:

@@ -158,8 +158,10 @@ def _of_states(heard: dict[str, Tensor], scale: float) -> dict[str, float]:
 def _of_rows(heard: dict[str, Tensor], recomputed: Tensor | None) -> dict[str, float]:
     """Of attention rows [B, H, T, T]."""
     rows = heard["attention"]
+    # learned sinks take weight away, and what is recomputed knows how much
+    sums = 1 if recomputed is None else recomputed.sum(-1)
     errors = {
-        "row_sums": _largest(rows.sum(-1) - 1),
+        "row_sums": _largest(rows.sum(-1) - sums),
         "later_tokens": _largest(rows.triu(1)),
     }
     if recomputed is not None:

@@ -82,17 +82,19 @@ def _tokenizer(source: Source, planned: Plan) -> PreTrainedTokenizerBase:
     kind: Any = AutoTokenizer if quick_header_of(source) is None else PreTrainedTokenizerFast
     try:
         tokenizer: Any = fetch(source, lambda **where: kind.from_pretrained(**options, **where))
+        # without its files transformers may build one that knows no words
         works = bool(tokenizer("a b", add_special_tokens=False)["input_ids"])
-    except (SourceError, TypeError, AttributeError):
+    except SourceError:
         works = False
     if not works:
         raise SourceError(
-            f"{source.name} has no tokenizer: put the tokenizer.json that it was trained with "
-            "beside its weights."
+            f"{source.name} has no tokenizer that works: put the tokenizer.json that it was "
+            "trained with beside its weights."
         )
-    if len(tokenizer) > planned.vocabulary:
+    # besides, transformers may add special tokens that no text contains
+    if tokenizer.vocab_size > planned.vocabulary:
         raise SourceError(
-            f"The tokenizer of {source.name} has {len(tokenizer):,} tokens and the model "
+            f"The tokenizer of {source.name} has {tokenizer.vocab_size:,} tokens and the model "
             f"{planned.vocabulary:,}: they do not belong together."
         )
     return tokenizer

@@ -32,7 +32,7 @@ Mode = Literal["hooks", "cache"]
 SEQUENCES = 16
 LENGTHS = (11, 13, 17)
 """Of the random sequences: the first that is no number of heads, so that shapes tell all apart."""
-TOLERANCE = 1e-2
+TOLERANCE = 1e-3
 """Of the largest logit; a later token that is seen changes more than that."""
 
 
@@ -101,7 +101,8 @@ def find_parts(model: PreTrainedModel) -> Parts:
 
 def _tokens(model: PreTrainedModel) -> Tensor:
     config = model.config.get_text_config(decoder=True)
-    heads = {config.num_attention_heads, getattr(config, "num_key_value_heads", None)}
+    names = ("num_attention_heads", "num_key_value_heads")
+    heads = {getattr(config, name, None) for name in names}
     length = next(length for length in LENGTHS if length not in heads)
     generator = torch.Generator().manual_seed(0)
     count = min(SEQUENCES, config.vocab_size)
@@ -131,6 +132,11 @@ def _require_layers(model: PreTrainedModel, layers: list[LayerParts]) -> None:
     if not layers:
         raise NotApplicableError(
             f"a {kind} keeps no keys and values: name a model with attention and a KV cache"
+        )
+    if any(layer.mixes is False for layer in layers):
+        raise NotApplicableError(
+            f"what a {kind} caches is not what its attention mixes, as with latent or gated "
+            "attention: name a model whose cache holds keys and values"
         )
     count = model.config.get_text_config(decoder=True).num_hidden_layers
     own = {id(layer.attention) for layer in layers}

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.probes.capture import hanging
-from bayesattn.probes.llm.heads import Heads, Layout, lay_flat, layout_of, projection_weight
+from bayesattn.probes.llm.heads import Heads, Layout, lay_flat, layout_of, projects
 from bayesattn.probes.llm.listener import Listener
 from bayesattn.probes.llm.matching import distinct_heads, match_columns
+
+ROUNDING = 1e-4
 
 
 @dataclass
@@ -42,6 +45,8 @@ class LayerParts:
     """What it puts out is added to the residual stream, perhaps after a norm."""
     rows: int | None = None
     """Which output of `attention` holds the weights [B, heads, T, T]."""
+    mixes: bool | None = None
+    """Whether weights times cached values are what the output projection is given."""
 
     @property
     def missing(self) -> list[str]:
@@ -65,8 +70,10 @@ class _Seen:
     features: Tensor
 
     @property
-    def projects(self) -> bool:
-        return projection_weight(self.module) is not None
+    def projected(self) -> bool:
+        """Whether a linear layer put this out."""
+        given = 0 if self.given is None else self.given.shape[-1]
+        return projects(self.module, given, self.features.shape[-1])
 
 
 @dataclass
@@ -83,26 +90,33 @@ class _Pass:
     seen: list[_Seen] = field(default_factory=list[_Seen])
     """In the block that is running, until its keys and values are cached."""
     layers: list[LayerParts] = field(default_factory=list[LayerParts])
+    states: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """Of that block: cached values [B, G, T, D], weights, and what the output projection got."""
 
     def enter(self, module: nn.Module, *_: Any) -> None:
         if id(module) in self.members and self._block() is None:
             self.seen.clear()
+            self.states.clear()
         self.running.append(module)
-        layer = self._cached()
-        if layer is not None and layer.output is None and projection_weight(module) is not None:
-            layer.output = module
 
     def leave(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         layer = self._cached()
         self.running.pop()
         if layer is None:
             self._keep(module, given, output)
-        elif module is layer.attention:
+            return
+        if layer.output is None and _is_projection(module, given, output):
+            layer.output = module
+            self.states["mixed"] = given[0]
+        if module is layer.attention:
             self._find_rows(layer, output)
+        elif module is layer.block:
+            layer.mixes = self._mixes()
         elif self.running[-1] is layer.block and _feeds_forward(module, layer.attention):
             layer.feed_forward = module
 
     def hear(self, index: int, keys: Tensor, values: Tensor) -> None:
+        self.states["values"] = values
         k, v = (x.transpose(1, 2) for x in (keys, values))
         distinct = distinct_heads(torch.cat([k, v], -1).flatten(0, 1))
         layer = LayerParts(self.running[-1], index, self.heads, distinct, self._block())
@@ -146,14 +160,14 @@ class _Pass:
 
     def _before_norm(self, key: Heads | None) -> Heads | None:
         """The projection whose output the keys are, or were until a norm changed them."""
-        if key is None or projection_weight(key.module) is not None:
-            return key
-        norm = next(seen for seen in reversed(self.seen) if seen.module is key.module)
-        if norm.given is None:
+        if key is None:
             return None
+        norm = next(seen for seen in reversed(self.seen) if seen.module is key.module)
+        if norm.projected or norm.given is None:
+            return key if norm.projected else None
         given = norm.given[..., key.columns.flatten()].unflatten(-1, key.columns.shape)
         for seen in self.seen:
-            if seen.projects:
+            if seen.projected:
                 columns = match_columns(given.flatten(0, 1), seen.features.flatten(0, 1))
                 if columns is not None:
                     return Heads(seen.module, seen.layout, columns)
@@ -164,7 +178,7 @@ class _Pass:
         if value is None or key is None:
             return None
         for seen in self.seen:
-            if not seen.projects:
+            if not seen.projected:
                 continue
             left = torch.ones(seen.features.shape[-1], dtype=torch.bool)
             for heads in (value, key):
@@ -178,13 +192,25 @@ class _Pass:
         for place, x in enumerate(output if isinstance(output, tuple) else ()):
             if isinstance(x, Tensor) and x.shape[1:] == (layer.heads, self.length, self.length):
                 layer.rows = place
+                self.states["rows"] = x
+
+    def _mixes(self) -> bool | None:
+        if self.states.keys() < {"values", "rows", "mixed"}:
+            return None
+        rows, mixed, values = (self.states[name] for name in ("rows", "mixed", "values"))
+        means = rows @ repeat_heads(values, self.heads)
+        if mixed[0].numel() != means[0].numel():
+            return False
+        error = (means.transpose(1, 2).flatten(2) - mixed.view(*mixed.shape[:2], -1)).abs().max()
+        tolerance = max(ROUNDING, 8 * torch.finfo(values.dtype).eps)
+        return bool(error <= tolerance * values.abs().max())
 
 
 def trace(model: PreTrainedModel, tokens: Tensor, **options: Any) -> list[LayerParts]:
     """What one pass over `tokens` [B, T] shows of every layer that caches keys and values."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     members = {id(member) for members in lists for member in members}
-    heads = model.config.get_text_config(decoder=True).num_attention_heads
+    heads = getattr(model.config.get_text_config(decoder=True), "num_attention_heads", 0)
     one = _Pass(members, _scales(model), heads, *tokens.shape)
     with _hooked(model, one):
         model(tokens, past_key_values=Listener(model.config, one.hear), use_cache=True, **options)
@@ -198,6 +224,12 @@ def _hooked(model: nn.Module, one: _Pass) -> Iterator[None]:
             hooks.enter_context(hanging(module.register_forward_pre_hook(one.enter)))
             hooks.enter_context(hanging(module.register_forward_hook(one.leave)))
         yield
+
+
+def _is_projection(module: nn.Module, given: tuple[Any, ...], output: Any) -> bool:
+    if not given or not isinstance(given[0], Tensor) or not isinstance(output, Tensor):
+        return False
+    return projects(module, given[0].shape[-1], output.shape[-1])
 
 
 def _feeds_forward(module: nn.Module, attention: nn.Module) -> bool:

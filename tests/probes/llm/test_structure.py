@@ -1,0 +1,262 @@
+"""Parts are found by what they compute; here stands what an expert would have said."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, MambaConfig, T5Config
+from transformers import T5ForConditionalGeneration
+
+from bayesattn.probes.errors import NotApplicableError
+from bayesattn.probes.llm.heads import Heads, layout_of
+from bayesattn.probes.llm.matching import distinct_heads, match_columns
+from bayesattn.probes.llm.sources import Subject
+from bayesattn.probes.llm.structure import find_parts
+from tests.probes.llm.architectures import (
+    GROUPED,
+    MODELS,
+    SMALL,
+    WIDTH,
+    clipping,
+    key_heads,
+    model_of,
+    prompts_of,
+    subject_of,
+)
+
+SEPARATE = [
+    name
+    for name in MODELS
+    if name.split()[0]
+    in "phi llama mistral mixtral qwen2 qwen3 gemma2 gemma3 opt olmo2 stablelm granite cohere".split()
+]
+
+
+def slabs(*starts, width=4):
+    """Heads that begin at these columns."""
+    return torch.tensor([list(range(start, start + width)) for start in starts])
+
+
+THIRD = [range(start, start + WIDTH, 4) for start in (0, WIDTH, 2 * WIDTH)]
+FUSED = {
+    # [q | k | v], each with its heads side by side
+    "gpt2": ("c_attn", *(slabs(*third) for third in THIRD)),
+    "mpt": ("Wqkv", *(slabs(*third) for third in THIRD)),
+    # [q k v] of the first head, then of the next
+    "gpt-neox": ("query_key_value", *(slabs(*range(at, 72, 12)) for at in (0, 4, 8))),
+    "falcon fused": ("query_key_value", *(slabs(*range(at, 72, 12)) for at in (0, 4, 8))),
+    "bloom": ("query_key_value", *(slabs(*range(at, 72, 12)) for at in (0, 4, 8))),
+    # all queries, then one key and one value
+    "falcon single": ("query_key_value", slabs(*range(0, 24, 4)), slabs(24), slabs(28)),
+    # three queries, their key and their value; then the next three
+    "falcon grouped": (
+        "query_key_value",
+        slabs(0, 4, 8, 20, 24, 28),
+        slabs(12, 32),
+        slabs(16, 36),
+    ),
+    "phi3 fused": ("qkv_proj", slabs(*range(0, 24, 4)), slabs(24, 28), slabs(32, 36)),
+    # four groups of two heads, each group [q v k]
+    "codegen": (
+        "qkv_proj",
+        slabs(*(at for group in range(0, 96, 24) for at in (group, group + 4))),
+        slabs(*(at + 16 for group in range(0, 96, 24) for at in (group, group + 4))),
+        slabs(*(at + 8 for group in range(0, 96, 24) for at in (group, group + 4))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_layouts_of_fused_projections_are_read_off(name):
+    projection, *expected = FUSED[name]
+    for layer in subject_of(name).parts.layers:
+        for found, columns in zip((layer.query, layer.key, layer.value), expected, strict=True):
+            assert found.module is getattr(layer.attention, projection)
+            assert torch.equal(found.columns, columns)
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_separate_projections(name):
+    for layer in subject_of(name).parts.layers:
+        assert layer.value.module is layer.attention.v_proj
+        assert layer.key_projection.module is layer.attention.k_proj
+        assert layer.query.module is layer.attention.q_proj
+        for heads in (layer.value, layer.key_projection, layer.query):
+            assert torch.equal(heads.columns.flatten(), torch.arange(heads.columns.numel()))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_architecture(name):
+    subject = subject_of(name)
+    parts = subject.parts
+    assert parts.mode == "hooks" and parts.reason is None and not parts.asks_for_attention
+    assert len(parts.layers) == 2
+    for number, layer in enumerate(parts.layers):
+        assert layer.mixes
+        assert layer.value.count == layer.key.count == len(layer.cached_heads) == key_heads(name)
+        assert layer.attention in layer.block.modules() and layer.attention is not layer.block
+        assert layer.output in layer.attention.modules()
+        assert layer.feed_forward not in (None, layer.attention, *layer.attention.modules())
+        assert parts.key_weight(number).shape[:2] == layer.key.columns.shape
+    assert subject.plan.kv_heads == key_heads(name) and subject.plan.heads == layer.heads
+
+
+@pytest.mark.parametrize(
+    ("name", "norm"),
+    [
+        ("qwen3", "k_norm"),
+        ("gemma3", "k_norm"),
+        ("olmo2", "k_norm"),
+        ("phi qk-norm", "k_layernorm"),
+    ],
+)
+def test_keys_are_taken_after_their_norm(name, norm):
+    for layer in subject_of(name).parts.layers:
+        assert layer.key.module is getattr(layer.attention, norm)
+
+
+def test_weights_of_keys():
+    """[G, D, width] rows of W_K, transposed where GPT-2 keeps them transposed."""
+    attention = model_of("gpt2").transformer.h[1].attn
+    expected = attention.c_attn.weight[:, WIDTH : 2 * WIDTH].T.reshape(6, 4, WIDTH)
+    assert torch.equal(subject_of("gpt2").parts.key_weight(-1), expected)
+    neox = model_of("gpt-neox").gpt_neox.layers[0].attention.query_key_value.weight
+    expected = neox.view(6, 3, 4, WIDTH)[:, 1]
+    assert torch.equal(subject_of("gpt-neox").parts.key_weight(0), expected)
+
+
+def test_layers_count_from_both_ends():
+    parts = subject_of("llama").parts
+    assert [parts.resolve(layer) for layer in (0, 1, -1, -2)] == [0, 1, 1, 0]
+    for layer in (2, -3):
+        with pytest.raises(
+            ValueError, match=f"there is no layer {layer}: the model has layers 0 to 1"
+        ):
+            parts.resolve(layer)
+
+
+def test_dead_columns():
+    """Columns that are equal are told apart by their neighbours."""
+    model = model_of("gpt2")
+    with torch.no_grad():
+        for block in model.transformer.h:
+            for columns in (slice(30, 32), slice(53, 56)):
+                block.attn.c_attn.weight[:, columns] = 0
+                block.attn.c_attn.bias[columns] = 0
+    layer = Subject.of(model).parts.layers[1]
+    assert torch.equal(layer.key.columns, FUSED["gpt2"][2])
+    assert torch.equal(layer.value.columns, FUSED["gpt2"][3])
+
+
+def test_half_precision():
+    for dtype in (torch.bfloat16, torch.float16):
+        layer = Subject.of(model_of("gpt-neox").to(dtype)).parts.layers[0]
+        assert torch.equal(layer.value.columns, FUSED["gpt-neox"][3])
+        assert torch.equal(layer.key.columns, FUSED["gpt-neox"][2])
+
+
+def test_packed_weights_are_refused():
+    layer = subject_of("gpt-neox").parts.layers[0]
+    packed = nn.Module()
+    packed.weight = nn.Parameter(torch.zeros(9, 1, dtype=torch.uint8), requires_grad=False)
+    with pytest.raises(NotApplicableError, match="packed: load it unpacked"):
+        dataclasses.replace(layer.key, module=packed).weight()
+
+
+def test_a_model_that_hides_its_keys_and_values():
+    parts = clipping(0.5).parts
+    assert parts.mode == "cache" and parts.missing == ["key projections", "value projections"]
+    assert (
+        "the key projections and value projections of this model cannot be hooked" in parts.reason
+    )
+    with pytest.raises(NotApplicableError, match="weights that make this model's keys"):
+        parts.key_weight(0)
+    assert clipping(1000.0).parts.mode == "hooks"
+
+
+def test_a_cache_that_holds_something_else():
+    """DeepSeek caches what keys and values are made of."""
+    config = AutoConfig.for_model(
+        "deepseek_v3",
+        **SMALL,
+        num_key_value_heads=6,
+        moe_intermediate_size=8,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        q_lora_rank=12,
+        kv_lora_rank=4,
+        qk_nope_head_dim=4,
+        qk_rope_head_dim=4,
+        v_head_dim=4,
+        first_k_dense_replace=1,
+    )
+    with pytest.raises(NotApplicableError, match="caches is not what its attention mixes"):
+        Subject.of(AutoModelForCausalLM.from_config(config))
+
+
+def test_what_is_no_causal_model_with_a_cache():
+    encoder = AutoModelForCausalLM.from_config(BertConfig(**SMALL, initializer_range=0.3))
+    with pytest.raises(NotApplicableError, match="looks at later tokens, as encoders do"):
+        find_parts(encoder)
+    small = {"vocab_size": 20, "d_model": 8, "d_ff": 8, "d_kv": 4, "num_layers": 1, "num_heads": 2}
+    with pytest.raises(NotApplicableError, match="reads with an encoder"):
+        find_parts(T5ForConditionalGeneration(T5Config(**small)))
+    mamba = MambaConfig(vocab_size=30, hidden_size=8, num_hidden_layers=1, state_size=4)
+    with pytest.raises(NotApplicableError, match="name a model with attention and a KV cache"):
+        find_parts(AutoModelForCausalLM.from_config(mamba))
+
+
+def test_a_model_that_attends_in_some_layers():
+    config = AutoConfig.for_model(
+        "lfm2", **SMALL, **GROUPED, layer_types=["conv", "full_attention"], block_multiple_of=4
+    )
+    with pytest.raises(NotApplicableError, match="1 of the 2 layers of this Lfm2ForCausalLM have"):
+        find_parts(AutoModelForCausalLM.from_config(config))
+
+
+def test_nothing_is_left_on_the_model():
+    model = model_of("gpt-neox")
+    find_parts(model)
+    for module in model.modules():
+        assert not module._forward_hooks and not module._forward_pre_hooks
+
+
+def test_matching():
+    among = torch.tensor([[1.0, 2.0, 0.0, 3.0, -0.0], [4.0, 5.0, 0.0, 6.0, 0.0]])
+    wanted = among[:, [3, 0]].unsqueeze(-1)
+    assert match_columns(wanted, among).tolist() == [[3], [0]]
+    assert match_columns(among[:, [1, 4]].unsqueeze(-1), among).tolist() == [[1], [2]]
+    assert match_columns(torch.full((2, 1, 1), 7.0), among) is None
+    assert match_columns(among[:, [0, 0]].unsqueeze(-1), among) is None
+    heads = torch.randn(3, 2, 4)[:, [0, 0, 1, 1, 0]]
+    assert distinct_heads(heads) == [0, 2]
+
+
+@pytest.mark.parametrize("layout", ["flat", "split", "heads first"])
+def test_heads_are_read_and_written(layout, generator):
+    columns = torch.tensor([[5, 1], [0, 3], [2, 7]])
+    flat = torch.randn(2, 5, 8, generator=generator)
+    output = flat
+    if layout != "flat":
+        output = flat.view(2, 5, 4, 2)
+    if layout == "heads first":
+        output = output.transpose(1, 2)
+    assert layout_of(output, 2, 5) == layout
+    heads = Heads(nn.Identity(), layout, columns)
+    assert torch.equal(heads.read(output), flat[..., columns])
+    assert torch.equal(heads.read_last(output), flat[:, -1:][..., columns])
+    other = torch.randn(2, 5, 3, 2, generator=generator)
+    before = output.clone()
+    written = heads.write(output, other)
+    assert torch.equal(output, before) and written.shape == output.shape
+    assert torch.equal(heads.read(written), other)
+    untouched = torch.tensor([4, 6])
+    kept = written.transpose(1, 2) if layout == "heads first" else written
+    assert torch.equal(kept.reshape(2, 5, 8)[..., untouched], flat[..., untouched])
+
+
+def test_prompts_reach_the_model_as_they_are():
+    assert prompts_of(3, 5)[0] != prompts_of(3, 5)[1][:3]
