@@ -279,3 +279,12 @@ def test_more_hops_than_there_are_tokens_for():
     with pytest.raises(ValueError, match="asks for at most 4 hops and has no tokens for more"):
         Hops(8, 4).stretched(2)
     assert Hops(8, 4).stretched(1) == Hops(8, 4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_sequences_a_few_at_a_time_have_the_same_posteriors(mode, generator, monkeypatch):
+    tunnel = Hops(6, 4, 3, mode)
+    batch = tunnel.sample(50, generator)
+    monkeypatch.setattr("bayesattn.tunnels.hops.ROOM", 6 * 6 * 7)  # seven sequences of six walks
+    assert torch.equal(tunnel.exact(batch.inputs), batch.posterior)
+    assert len(tunnel.marginal(batch.inputs)) == 50

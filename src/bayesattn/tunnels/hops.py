@@ -42,6 +42,8 @@ from bayesattn.tunnels.walks import (
 Mode = Literal["direct", "cot", "filler", "shuffled", "short"]
 WRITTEN = ("cot", "shuffled", "short")
 """Modes whose scratch is predicted."""
+ROOM = 2**22
+"""Entries of the permutations that are walked along at once: 32 MiB."""
 
 
 class Episode(NamedTuple):
@@ -186,18 +188,11 @@ class Hops(Tunnel):
 
     def exact(self, inputs: Tensor) -> Tensor:
         """[B, S, C] posterior of each written place and of the answer, given all before it."""
-        episode = self.read(inputs)
-        if self.mode == "shuffled":
-            steps = [*self._of_another(episode), self._answer_alone(episode)]
-        elif self.mode in WRITTEN:
-            steps = self._along(episode)
-        else:
-            steps = [self._answer_alone(episode)]
-        return torch.stack(steps, dim=1)
+        return torch.cat([self._exact(self.read(rows)) for rows in self._split(inputs)])
 
     def marginal(self, inputs: Tensor) -> Tensor:
         """[B, C] posterior of the answer from pairs and query, whatever the scratch says."""
-        return self._answer_alone(self.read(inputs))
+        return torch.cat([self._answer_alone(self.read(rows)) for rows in self._split(inputs)])
 
     def read(self, inputs: Tensor) -> Episode:
         """What stands in the inputs."""
@@ -245,6 +240,22 @@ class Hops(Tunnel):
         at = self.stride * torch.arange(1, self.places + 1, device=chains.device)
         hidden = (at >= hops[:, None]) | (self.mode == "filler")
         return chains[:, at].masked_fill(hidden, self._blank)
+
+    def _split(self, inputs: Tensor) -> list[Tensor]:
+        """So few sequences at a time that all their walks have room."""
+        self._check_inputs(inputs)
+        walks = count_orders(self.unrevealed, self.hops) * self.alphabet
+        few = max(1, ROOM // walks)
+        return [inputs[at : at + few] for at in range(0, max(1, len(inputs)), few)]
+
+    def _exact(self, episode: Episode) -> Tensor:
+        if self.mode == "shuffled":
+            steps = [*self._of_another(episode), self._answer_alone(episode)]
+        elif self.mode in WRITTEN:
+            steps = self._along(episode)
+        else:
+            steps = [self._answer_alone(episode)]
+        return torch.stack(steps, dim=1)
 
     def _answer_alone(self, episode: Episode) -> Tensor:
         paths = self._paths(episode.known, episode.query, self.hops)
