@@ -171,3 +171,8 @@ def test_tracking_compares_beliefs_with_beliefs():
 )  # fmt: skip
 def test_the_knee_is_where_errors_first_reach_the_limit(errors, expected):
     assert knee(errors) == expected
+
+
+def test_every_number_of_hops_must_be_asked_for():
+    with pytest.raises(ValueError, match="2 sequences do not ask for every number of hops up to 4"):
+        measure_hops(Bayes(COT), COT, sequences=2, chains=1)

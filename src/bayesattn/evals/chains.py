@@ -148,6 +148,11 @@ def measure_hops(
     """
     generator = Generator().manual_seed(seed)
     batch = tunnel.sample(sequences, generator)
+    if len(batch.metadata["hops"].unique()) < tunnel.hops:
+        raise ValueError(
+            f"{sequences} sequences do not ask for every number of hops up to {tunnel.hops}: "
+            "take more"
+        )
     written = write_chains(model, tunnel, batch.inputs, chains, generator)
     answers = _predict(model, written.inputs, tunnel.scored[-1:])[:, 0]
     weight = written.times.double() / chains
@@ -172,7 +177,6 @@ def measure_hops(
             **{name: float(column[hops == number].mean()) for name, column in columns.items()},
         )
         for number in range(1, tunnel.hops + 1)
-        if bool((hops == number).any())
     ]
 
 
