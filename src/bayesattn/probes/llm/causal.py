@@ -115,22 +115,10 @@ def intervene(
     chosen = tuple(sorted({subject.parts.resolve(layer) for layer in layers}))
     if not chosen or axes < 2:
         raise ValueError("an intervention needs at least one layer and two random axes")
-    usual = answers.lengths == answers.lengths.mode().values
-    if int(usual.sum()) < FEWEST_PROMPTS:
-        raise ValueError(
-            f"only {int(usual.sum())} prompts have the same length and {FEWEST_PROMPTS} are "
-            "needed: ask for more prompts"
-        )
+    stage, usual = _stage(subject, answers, chosen[0])
     values = {layer: answers.values[layer][usual].double() for layer in chosen}
-    bits, condition = answers.bits[usual], answers.condition
+    bits = answers.bits[usual]
     own = {layer: estimate_axis(x, bits, layer) for layer, x in values.items()}
-    texts = [text for text, kept in zip(condition.texts, usual.tolist(), strict=True) if kept]
-    stage = Stage(
-        record(subject, [subject.encode(text) for text in texts], chosen[0]),
-        label_pair(subject, condition.pair),
-        condition.posterior_bits[usual],
-        condition.predictive_bits[usual],
-    )
     keeps = list(dict.fromkeys([1.0, *keeps, 0.0]))
     doses = stage.effects(_dosed(own, torch.tensor(keeps).double()), len(keeps))
     others = {
@@ -150,7 +138,7 @@ def intervene(
     return Intervention(
         layers=chosen,
         later=stage.later,
-        prompts=len(texts),
+        prompts=len(bits),
         axes=[
             {
                 "layer": layer,
@@ -173,6 +161,25 @@ def intervene(
         matched=_matched(doses, keeps, size, random.divergence, sizes),
         relative_size=float((sizes / size).sqrt().mean()),
     )
+
+
+def _stage(subject: Subject, answers: Answers, first: int) -> tuple[Stage, Tensor]:
+    """Prompts of the most frequent length, read up to layer `first`; and which [N] they are."""
+    usual = answers.lengths == answers.lengths.mode().values
+    if int(usual.sum()) < FEWEST_PROMPTS:
+        raise ValueError(
+            f"only {int(usual.sum())} prompts have the same length and {FEWEST_PROMPTS} are "
+            "needed: ask for more prompts"
+        )
+    condition = answers.condition
+    texts = [text for text, kept in zip(condition.texts, usual.tolist(), strict=True) if kept]
+    stage = Stage(
+        record(subject, [subject.encode(text) for text in texts], first),
+        label_pair(subject, condition.pair),
+        condition.posterior_bits[usual],
+        condition.predictive_bits[usual],
+    )
+    return stage, usual
 
 
 def _dosed(axes: Mapping[int, Axis], keeps: Tensor) -> Callable[[slice], Mapping[int, Edit]]:
