@@ -6,7 +6,7 @@ import torch
 from bayesattn.probes.llm import axes, values
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.criteria import entropy_axis
-from bayesattn.probes.llm.prompts import entropy_of
+from bayesattn.probes.llm.prompts import draw, entropy_of
 from bayesattn.probes.llm.readout import decodability, held_out_errors
 from tests.probes.llm.small import small_subject
 
@@ -107,25 +107,43 @@ def test_errors_are_those_of_leaving_each_out(generator):
 
 def test_decodability_is_one_minus_errors_over_spread(generator):
     rows, bits = planted(generator, count=20, width=25)
-    found = decodability(rows, bits, draws=20, permutations=19)
+    found = decodability(rows, bits, values.exchanged([""] * 20, 19), draws=20)
     errors = held_out_errors(rows, bits[:, None]).square().sum()
     others = torch.stack([bits[torch.arange(20) != n].mean() for n in range(20)])
     assert found.value == pytest.approx(float(1 - errors / (bits - others).square().sum()))
     assert found.nulls["other prompts"] < 0.2 < found.value and found.p == 0.05
 
 
+def test_prompts_are_exchanged_inside_their_source():
+    sources = ["b", "a", "b", "a", "c", "b"]
+    orders = values.exchanged(sources, 50)
+    for order in orders.tolist():
+        assert sorted(order) == list(range(6))
+        assert [sources[place] for place in order] == sources
+    assert len({tuple(order) for order in orders.tolist()}) > 5
+
+
+def test_an_order_of_sources_alone_is_no_order_of_prompts(generator):
+    which = torch.arange(60) % 3
+    rows = torch.randn(60, 40, generator=generator).double()
+    rows += 4 * which[:, None] * torch.randn(40, generator=generator).double()
+    bits = which + torch.rand(60, generator=generator).double()
+    free = values.measure_states(rows, bits, **FEW)
+    inside = values.measure_states(rows, bits, sources=[str(n) for n in which.tolist()], **FEW)
+    assert free[axes.SPEARMAN].value == inside[axes.SPEARMAN].value > 0.8
+    assert free[axes.SPEARMAN].p == 0.005 and inside[axes.SPEARMAN].p > 0.01
+    assert entropy_axis([free]) and not entropy_axis([inside])
+
+
 @pytest.mark.slow
 def test_fresh_weights_have_no_entropy_axis():
+    prompts = draw(small_subject(), length=8, candidates=40, each=8)
     beyond = 0
     for seed in range(100):
-        subject = small_subject(seed, num_hidden_layers=2)
-        generator = torch.Generator().manual_seed(seed)
-        # no last token twice: prompts must not depend on each other
-        prompts = torch.randint(1000, (75, 8), generator=generator)
-        prompts[:, -1] = torch.randperm(1000, generator=generator)[:75]
-        seen = capture_prompts(subject, prompts.tolist(), ["values", "logits"])
+        subject = small_subject(1000 + seed, num_hidden_layers=2)
+        seen = capture_prompts(subject, prompts.tokens, ["values", "logits"])
         bits = entropy_of(seen.logits)
         assert float(bits.std()) > 1e-3
-        options = FEW | {"draws": 2}
+        options = FEW | {"draws": 2, "sources": prompts.sources}
         beyond += entropy_axis([values.measure_states(seen.values[-1], bits, **options)])
     assert beyond <= 5

@@ -212,8 +212,8 @@ def _notes(subject: Subject) -> list[str]:
         notes.append(f"Seen from its cache alone: {subject.parts.reason}.")
     if subject.plan.quantised:
         notes.append(
-            f"The weights were stored as {subject.plan.quantised}: the rounding moves |cos| between "
-            "columns towards that of random directions."
+            f"The weights were stored as {subject.plan.quantised}: the rounding moves |cos| "
+            "between columns towards that of random directions."
         )
     return notes
 

@@ -84,6 +84,7 @@ def examine(
             "kind": kind,
             "draws": draws,
             "permutations": permutations,
+            "sources": prompts.get("sources"),
             "control": None if control is None or beside is None else (beside, control.bits),
         }
         attempt(

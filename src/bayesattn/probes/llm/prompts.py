@@ -54,6 +54,9 @@ class PromptSet:
     """Where they come from, in words."""
     texts: list[str]
     tokens: list[list[int]]
+    sources: list[str]
+    """What each was cut out of. Prompts of one source are alike in many ways, so only those can be
+    exchanged to see what chance does."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -72,6 +75,7 @@ class PromptSet:
                 Counter(tokens[-1] for tokens in self.tokens).values()
             ),
             "texts": self.texts,
+            "sources": self.sources,
         }
 
 
@@ -104,7 +108,10 @@ def draw(
     times: Counter[int] = Counter()
     for place, own in enumerate(sources):
         share = len(range(place, candidates, len(sources)))
-        windows = stretch(_windows(subject, own, length), SPARE * share, seed)
+        windows = [
+            window._replace(source=own)
+            for window in stretch(_windows(subject, own, length), SPARE * share, seed)
+        ]
         if len(windows) < share:
             raise ValueError(
                 f"{own} has {len(windows)} pieces of exactly {length} tokens left for seed {seed} "
@@ -215,4 +222,5 @@ def as_set(name: str, rule: str, windows: Sequence[Window]) -> PromptSet:
         rule=rule,
         texts=[window.text for window in windows],
         tokens=[window.tokens for window in windows],
+        sources=[window.source for window in windows],
     )

@@ -10,7 +10,7 @@ R²      1 - Σ error² / Σ (y_i - mean of the others)²
 """
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from bayesattn.evals.bootstrap import resampling_weights
 from bayesattn.probes.measured import Measured, chance, percentiles
@@ -27,14 +27,10 @@ def held_out_errors(states: Tensor, targets: Tensor) -> Tensor:
     return (targets - smoother @ targets) / (1 - smoother.diagonal())[:, None]
 
 
-def decodability(
-    states: Tensor, bits: Tensor, *, draws: int, permutations: int, seed: int = 0
-) -> Measured:
-    """Held-out R² of bits [n] from states [n, d], beside bits of other prompts."""
-    count = len(bits)
-    order = torch.rand(permutations, count, generator=Generator().manual_seed(seed)).argsort(1)
-    bits = bits.double()
-    targets = torch.cat([bits[:, None], bits[order].T], dim=1)
+def decodability(states: Tensor, bits: Tensor, others: Tensor, *, draws: int) -> Measured:
+    """Held-out R² of bits [n] from states [n, d], beside bits in the orders `others` [M, n]."""
+    count, bits = len(bits), bits.double()
+    targets = torch.cat([bits[:, None], bits[others].T], dim=1)
     errors = held_out_errors(states, targets).square()
     spread = ((targets - targets.mean(0)) * count / (count - 1)).square()
     found = 1 - errors.sum(0) / spread.sum(0).clamp(min=1e-30)

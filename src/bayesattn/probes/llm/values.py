@@ -5,11 +5,11 @@ of heads or the residual stream, and how well the entropy can be read off them; 
 
     noise           Gaussian numbers, as many prompts and dimensions
     shuffled        every column in an order of its own: p of shares
-    other prompts   entropies of other prompts: p of orders
+    other prompts   entropies of other prompts of the same source: p of orders
     random init     the same network with fresh weights, on the same prompts
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Generator, Tensor
 from bayesattn.evals.bootstrap import resampling_weights
 from bayesattn.probes.errors import require_samples
 from bayesattn.probes.llm import axes
+from bayesattn.probes.llm.ordering import shuffled_inside
 from bayesattn.probes.llm.readout import decodability
 from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
 from bayesattn.probes.llm.spectra import noise, permuted_shares
@@ -63,6 +64,7 @@ def measure_states(
     *,
     layer: int,
     kind: str,
+    sources: Sequence[str] | None = None,
     control: tuple[Tensor, Tensor] | None = None,
     draws: int = DRAWS,
     permutations: int = PERMUTATIONS,
@@ -74,6 +76,8 @@ def measure_states(
         bits: of the same model after the same prompts.
         layer: where they are from.
         kind: what they are.
+        sources: what each prompt was cut out of; entropies are exchanged between prompts of one
+            source only. Without it all are alike.
         control: states and entropies of the same network with fresh weights.
         draws: of the bootstrap over prompts.
         permutations: behind each p.
@@ -83,7 +87,8 @@ def measure_states(
     value = axes.point(rows, bits)
     reference = axes.first_scores(rows, bits)
     resampled = axes.quantities(rows, bits, resampling_weights(len(rows), draws), reference)
-    nulls, p = _nulls(rows, bits, value, permutations)
+    others = exchanged(sources or [""] * len(rows), permutations)
+    nulls, p = _nulls(rows, bits, value, others)
     measured = {
         name: Measured(
             value=value[name],
@@ -93,12 +98,12 @@ def measure_states(
         )
         for name in axes.NAMES
     }
-    measured[DECODABILITY] = decodability(rows, bits, draws=draws, permutations=permutations)
+    measured[DECODABILITY] = decodability(rows, bits, others, draws=draws)
     control_plane = None
     if control is not None:
         fresh_rows, fresh_bits = control[0].flatten(1).double(), control[1].double()
         fresh = axes.point(fresh_rows, fresh_bits)
-        fresh[DECODABILITY] = decodability(fresh_rows, fresh_bits, draws=2, permutations=1).value
+        fresh[DECODABILITY] = decodability(fresh_rows, fresh_bits, others[:1], draws=2).value
         measured = {name: x.beside(random_init=fresh[name]) for name, x in measured.items()}
         control_plane = axes.plane(fresh_rows, fresh_bits)
     return States(
@@ -112,11 +117,18 @@ def measure_states(
     )
 
 
+def exchanged(sources: Sequence[str], count: int) -> Tensor:
+    """[count, n] orders in which every prompt goes to the place of one of its own source."""
+    names = {name: number for number, name in enumerate(dict.fromkeys(sources))}
+    groups = torch.tensor([names[name] for name in sources])
+    return shuffled_inside(groups, count, Generator().manual_seed(1))
+
+
 def _nulls(
-    rows: Tensor, bits: Tensor, value: Mapping[str, float], permutations: int
+    rows: Tensor, bits: Tensor, value: Mapping[str, float], others: Tensor
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """The nulls of each quantity, and the chance of as much where there is nothing."""
-    generator = Generator().manual_seed(0)
+    generator, permutations = Generator().manual_seed(0), len(others)
     nulls: dict[str, dict[str, float]] = {}
     p: dict[str, float] = {}
     spectra = {
@@ -132,14 +144,13 @@ def _nulls(
             # few components are what is looked for, so here less is more
             sign = -1 if name.startswith(axes.PARTICIPATION) else 1
             p[name] = chance(sign * value[name], sign * null)
-    order = torch.rand(permutations, len(bits), generator=generator).argsort(1)
     ones = torch.ones(permutations, len(bits), dtype=torch.float64)
     first, unit = axes.first_scores(rows, bits)
     orders = {
-        axes.SPEARMAN: weighted_spearman(first, bits[order], ones),
-        axes.PEARSON: weighted_correlation(first, bits[order], ones),
-        axes.NORM: weighted_correlation(first, rows.norm(dim=1)[order], ones),
-        axes.UNIT_SPEARMAN: weighted_spearman(unit, bits[order], ones),
+        axes.SPEARMAN: weighted_spearman(first, bits[others], ones),
+        axes.PEARSON: weighted_correlation(first, bits[others], ones),
+        axes.NORM: weighted_correlation(first, rows.norm(dim=1)[others], ones),
+        axes.UNIT_SPEARMAN: weighted_spearman(unit, bits[others], ones),
     }
     for name, null in orders.items():
         # the sign of a component is free, so null and sample both take the better one

@@ -18,6 +18,8 @@ class Window(NamedTuple):
 
     text: str
     tokens: list[int]
+    source: str = ""
+    """What it was cut out of."""
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
