@@ -3,17 +3,20 @@
 import os
 import sys
 import webbrowser
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.errors import UserError
 from bayesattn.report.page import render
 from bayesattn.report.readme import fill
 from bayesattn.studies.commands import JsonTarget, choose, exit_code, measure, result_rows
 from bayesattn.studies.ledger import NAME, Ledger
+from bayesattn.studies.registry import find_study
 from bayesattn.studies.study import Tier
 
 PAGE = "index.html"
@@ -58,23 +61,40 @@ class Demo:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Write a ledger as one self-contained page, or as the table of a Markdown file."""
+    """Write a ledger, or any runs, as one self-contained page; or a ledger as a Markdown table."""
 
-    folder: Annotated[Positional[Path], arg(metavar="[FOLDER]")] = Path("report")
-    """Folder of ledger.json and figures."""
+    folders: Annotated[Positional[tuple[Path, ...]], arg(metavar="[FOLDER ...]")] = (
+        Path("report"),
+    )
+    """Folder of a ledger.json, or folders of runs; report if not given."""
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE")] = None
-    """The page to write; index.html in the folder if not given."""
+    """The page to write; index.html in the first folder if not given."""
     readme: Annotated[Path | None, arg(metavar="FILE")] = None
     """Fill the table between the ledger marks of this Markdown file instead."""
+    figures: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    """Draw the ledger's figures here once more, for papers, instead."""
+    format: Annotated[Literal["png", "svg", "pdf"], arg(metavar="png|svg|pdf")] = "png"
+    """Of those figures."""
 
     def run(self) -> int:
-        """Write the page or the table."""
+        """Write what is asked for."""
+        runs = [folder for folder in self.folders if (folder / "config.json").exists()]
+        page = self.output or self.folders[0] / PAGE
+        if runs or len(self.folders) > 1:
+            if self.readme or self.figures:
+                raise UserError("--readme and --figures are made from a ledger, not from runs.")
+            print(write_runs(self.folders, page))
+            return 0
+        folder = self.folders[0]
         if self.readme:
             with mistakes():
-                fill(self.readme, Ledger.load(self.folder / NAME))
+                fill(self.readme, Ledger.load(folder / NAME))
             print(self.readme)
-        if self.output or not self.readme:
-            print(write_page(self.folder, self.output or self.folder / PAGE))
+        if self.figures:
+            for path in redraw(Ledger.load(folder / NAME), self.figures, self.format):
+                print(path)
+        if self.output or not (self.readme or self.figures):
+            print(write_page(folder, page))
         return 0
 
 
@@ -104,6 +124,34 @@ class DrawPrior:
             figure.savefig(path, dpi=150)
         print(path)
         return 0
+
+
+def write_runs(folders: Sequence[Path], path: Path) -> Path:
+    """A page about runs, written to `path`."""
+    from bayesattn.report.runs import render_runs
+
+    with mistakes():
+        path.write_text(render_runs(folders), encoding="utf-8")
+    return path
+
+
+def redraw(ledger: Ledger, folder: Path, ending: str) -> Iterator[Path]:
+    """The figures of a ledger, drawn from its numbers into `folder`."""
+    from bayesattn.drawing import house_style, save_picture
+
+    with mistakes():
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, record in ledger.records.items():
+        if record.verdict is None:
+            continue
+        with house_style(), mistakes():
+            for picture in find_study(name).draw(record.tier, record.numbers):
+                path = folder / f"{name}-{picture.name}.{ending}"
+                if ending == "svg":
+                    save_picture(picture, path)
+                else:
+                    picture.figure.savefig(path, dpi=200, facecolor="white")
+                yield path
 
 
 def write_page(folder: Path, path: Path) -> Path:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -22,8 +23,8 @@ RULE = (
 )
 
 
-def render(ledger: Ledger, folder: Path) -> str:
-    """The page for `ledger`, whose figures lie in `folder`."""
+def templates() -> Environment:
+    """Of this folder, with what they call."""
     environment = Environment(
         loader=PackageLoader("bayesattn.report"),
         autoescape=True,
@@ -33,23 +34,34 @@ def render(ledger: Ledger, folder: Path) -> str:
     )
     environment.filters["linked"] = linked
     environment.filters["readable"] = readable
+    return environment
+
+
+def render(ledger: Ledger, folder: Path) -> str:
+    """The page for `ledger`, whose figures lie in `folder`."""
     records = [record for _, record in sorted(ledger.records.items())]
     counts = Counter(record.result for record in records)
     exhibits = {record.claim.id: list(shown(record, folder)) for record in records}
     every = [exhibit for own in exhibits.values() for exhibit in own]
-    return environment.get_template("page.html").render(
-        records=records,
-        rule=RULE,
-        firm=firm(ledger),
-        all_exhibits=every,
-        players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
-        exhibits={
-            name: [exhibit for exhibit in own if exhibit["kind"] != "beliefs"]
-            for name, own in exhibits.items()
-        },
-        counts={name: counts[name] for name in words.SYMBOLS if counts[name] or name != "error"},
-        words=words,
-        image=lambda file: data_uri(folder / file),
+    return (
+        templates()
+        .get_template("page.html")
+        .render(
+            records=records,
+            rule=RULE,
+            firm=firm(ledger),
+            all_exhibits=every,
+            players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
+            exhibits={
+                name: [exhibit for exhibit in own if exhibit["kind"] != "beliefs"]
+                for name, own in exhibits.items()
+            },
+            counts={
+                name: counts[name] for name in words.SYMBOLS if counts[name] or name != "error"
+            },
+            words=words,
+            image=lambda file: data_uri(folder / file),
+        )
     )
 
 
@@ -60,15 +72,14 @@ def shown(record: Record, folder: Path) -> Iterator[dict[str, str | Markup]]:
             data = json.loads((folder / exhibit.file).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        # no "</script>" may come up inside a script
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-        yield {
-            "id": f"{record.claim.id}-{exhibit.kind}",
-            "kind": exhibit.kind,
-            "title": exhibit.title,
-            "caption": exhibit.caption,
-            "data": Markup(text),
-        }
+        words = {"kind": exhibit.kind, "title": exhibit.title, "caption": exhibit.caption}
+        yield {"id": f"{record.claim.id}-{exhibit.kind}", **words, "data": script_data(data)}
+
+
+def script_data(data: Any) -> Markup:
+    """JSON for a script element: no "</script>" may come up inside."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
 
 
 def firm(ledger: Ledger) -> set[str]:

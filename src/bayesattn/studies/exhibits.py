@@ -103,9 +103,8 @@ def _tokens(tunnel: Tunnel, row: Tensor) -> list[str]:
 
 def _step(tunnel: Tunnel, tokens: Sequence[str], position: int) -> str:
     if isinstance(tunnel, Bijection):
-        known = f"{position // 2} pairs shown"
-        return f"{known}; which value has {tokens[position]}?"
-    return f"Seen {position + 1 - tunnel.prefix} symbols, the last a {tokens[position]}"
+        return f"After {position // 2} pairs: which value has {tokens[position]}?"
+    return f"After symbol {position + 1 - tunnel.prefix}, which is {tokens[position]}."
 
 
 def _rounded(x: Tensor, digits: int = 5) -> Any:

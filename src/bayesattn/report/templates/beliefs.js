@@ -39,7 +39,7 @@ const player = (host, data) => {
     const bayes = shown.posterior[state.step], model = shown.model[state.step];
     const divergence = bayes.reduce((sum, p, at) => sum + (p > 0 ? p * Math.log2(p / Math.max(model[at], 1e-12)) : 0), 0);
     host.found = { step: state.step, bayes, model, divergence };
-    said.textContent = `${shown.steps[state.step]}. Entropy: Bayes ${bits(bayes).toFixed(3)} bits, ` +
+    said.textContent = `${shown.steps[state.step]} Entropy: Bayes ${bits(bayes).toFixed(3)} bits, ` +
       `model ${bits(model).toFixed(3)} bits; KL(Bayes ‖ model) ${divergence.toFixed(4)} bits. ` +
       `It was ${data.outcomes[shown.labels[state.step]]}.`;
     pictures.replaceChildren(bars(data.outcomes, bayes, model, shown.labels[state.step]),

@@ -44,7 +44,8 @@ const curves = (host, data) => {
   });
   data.series.forEach((one, at) => {
     picture.append(node("path", { d: path(data.x.map(x), one.y.map(y)), class: `curve c${at % 6}` }),
-      text(width - right + 8, 16 + 18 * at, `— ${one.name}`, { class: `tick ink${at % 6}` }));
+      node("rect", { x: width - right + 8, y: 8 + 18 * at, width: 14, height: 3, class: `bar c${at % 6}` }),
+      text(width - right + 28, 14 + 18 * at, one.name, { class: "tick" }));
   });
   picture.append(text((left + width - right) / 2, height - 6, data.xLabel, { class: "tick", "text-anchor": "middle" }),
     text(left, 9, data.yLabel, { class: "tick" }));

@@ -17,7 +17,10 @@ const element = (name, attributes = {}, ...children) => {
 
 const drawing = (width, height, label) => node("svg", {
   viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, class: "drawing",
+  style: `flex: ${(width / 300).toFixed(2)} 1 ${Math.round(width / 28)}rem`,
 });
+
+const percent = (share) => (share < 1e-5 ? "under 0.001 %" : `${(100 * share).toPrecision(3)} %`);
 
 const text = (x, y, words, attributes = {}) => node("text", { x, y, ...attributes }, words);
 

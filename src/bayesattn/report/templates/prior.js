@@ -44,7 +44,7 @@ const NAMED = {
 };
 
 const CONTROLS = [
-  ["alpha", "θα (log of the rate)", -10, 4, 0.05, 0],
+  ["alpha", "θα (log of the rate)", -10, 4, "any", 0],
   ["beta", "β (shape)", -1.5, 2.5, 0.05, 1],
   ["mu", "μ (location)", -64, 64, 1, 0],
   ["scale", "SSMax s (0: off)", 0, 2, 0.05, 0],
@@ -88,7 +88,7 @@ const explorer = (host) => {
     const found = inference(settings);
     host.found = { ...found, settings };
     pictures.replaceChildren(rows(found, settings), plane(settings));
-    const share = (row) => `${(100 * row[found.at]).toPrecision(3)} %`;
+    const share = (row) => percent(row[found.at]);
     said.textContent = `The needle lies ${found.at} keys back. The prior gives it ` +
       `${share(found.prior)}, the content alone ${share(found.likelihood)}, the posterior ` +
       `${share(found.posterior)}.`;
