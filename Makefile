@@ -9,12 +9,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check bench docs install clean
+.PHONY: help demo test check results bench docs install clean
 
 help:
 	@echo "make demo    run the quick tier of every study and write the report"
 	@echo "make test    run the tests"
 	@echo "make check   ruff, formatting, pyright"
+	@echo "make results write the README's table from the recorded ledger"
 	@echo "make bench   time the attention kernels against plain attention"
 	@echo "make docs    build the documentation into site/"
 	@echo "make install only set up .venv"
@@ -31,6 +32,11 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+# The table and the figures of the README, from the recorded ledger.
+results: $(VENV)/.installed
+	@$(BIN)/bayesattn report results --readme README.md
+	@$(BIN)/bayesattn report results -o results/index.html
 
 bench: $(VENV)/.installed
 	@$(BIN)/bayesattn bench attention $(ARGS)

@@ -96,6 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         return _run(words)
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt as stop:
         print(str(stop) or "Stopped; what was finished is in the ledger.", file=sys.stderr)
         return 130
