@@ -1,0 +1,73 @@
+"""The language model's part of cot-extender: labels in context, with a running tally beside them.
+
+    none     happy: lug, cruel: dax. serene:
+    filler   happy: lug (. . . .), cruel: dax (. . . .). serene:
+    tally    happy: lug (lug 1 dax 0), cruel: dax (lug 1 dax 1). serene:
+
+Every prompt shows as many labels (`probes/llm/sula.py`), so only their difference tells prompts
+apart; the tally writes it down. Nothing is trained and the model writes nothing itself: whether it
+uses what is written is all that can be seen here.
+"""
+
+from collections.abc import Sequence
+
+from torch import Generator
+
+from bayesattn.probes.llm.sources import DEFAULT, Subject, load
+from bayesattn.probes.llm.sula import Evidence, Lexicon, draw_fixed
+from bayesattn.probes.llm.sula_answers import answer, plain_encode
+from bayesattn.probes.llm.sula_controls import Condition
+from bayesattn.probes.llm.sula_measures import calibrate
+from bayesattn.probes.llm.sula_words import choose_labels, even_words
+
+STYLES = ("none", "filler", "tally")
+
+
+def measure_language(prompts: int, seed: int) -> dict[str, float | Sequence[float]]:
+    """Errors of SmolLM2 in each style, with `prompts` prompts for each difference of labels."""
+    subject = load(DEFAULT)
+    evidence, lexicon, pair = _task(subject, prompts, seed)
+    found: dict[str, float | Sequence[float]] = {}
+    for style in STYLES:
+        condition = Condition(
+            name=style,
+            texts=texts(evidence, lexicon, pair, style),
+            pair=pair,
+            shots=evidence.shots,
+            posterior_bits=evidence.posterior_bits,
+            predictive_bits=evidence.predictive_bits,
+            unaware_bits=evidence.posterior_bits,
+        )
+        whole = calibrate(answer(subject, condition))[0]
+        found[f"language model, {style}: error to H_pred"] = whole.error_predictive.value
+        found[f"language model, {style}: error to H_post"] = whole.error_posterior.value
+        if whole.correlation_predictive is not None:
+            found[f"language model, {style}: correlation"] = whole.correlation_predictive
+        found[f"language model, {style}: mass of labels"] = whole.mass
+    return found
+
+
+def texts(evidence: Evidence, lexicon: Lexicon, pair: tuple[str, str], style: str) -> list[str]:
+    """The prompts in one of `STYLES`; the label comes next, after a space."""
+    prompts: list[str] = []
+    columns = (evidence.words, evidence.labels, evidence.query)
+    for words, labels, query in zip(*(column.tolist() for column in columns), strict=True):
+        shown: list[str] = []
+        for number, (word, label) in enumerate(zip(words, labels, strict=True), start=1):
+            second = sum(labels[:number])
+            beside = {
+                "none": "",
+                "filler": " (. . . .)",
+                "tally": f" ({pair[0]} {number - second} {pair[1]} {second})",
+            }[style]
+            shown.append(f"{lexicon.words[word]}: {pair[label]}{beside}")
+        prompts.append(f"{', '.join(shown)}. {lexicon.words[query]}:")
+    return prompts
+
+
+def _task(subject: Subject, prompts: int, seed: int) -> tuple[Evidence, Lexicon, tuple[str, str]]:
+    encode = plain_encode(subject)
+    first, second = choose_labels(encode, 2)
+    lexicon = even_words(encode)
+    evidence = draw_fixed(lexicon, Generator().manual_seed(seed), count=prompts)
+    return evidence, lexicon, (first, second)
