@@ -1,0 +1,153 @@
+"""What ours-prior-tunnel trains: every way to know positions, on tunnels that can be stretched.
+
+Trained at one horizon, asked far beyond it:
+
+    hmm         ten times as many observations
+    bijection   ten times as many pairs, keys drawn with replacement; the vocabulary is fixed, so
+                the alphabet is larger than a trained sequence can use up, and longer sequences
+                show more distinct keys than any in training
+    recall      ten times the filler and ten times the pairs, of keys and values that are all known
+                from training, only never so many at once
+
+Learned absolute positions have rows up to the longest sequence asked for, and those beyond the
+horizon are never trained.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bayesattn.evals.fidelity import Fidelity
+from bayesattn.evals.fidelity import measure as measure_fidelity
+from bayesattn.evals.lengths import measure_stretched
+from bayesattn.models.architectures import Transformer
+from bayesattn.studies.equal_terms import FOUND
+from bayesattn.studies.study import Recipe
+from bayesattn.studies.trained import TunnelTraining
+from bayesattn.training import TrainConfig
+from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
+
+NOPE, LEARNED, ROPE, ALIBI, T5 = "NoPE", "learned positions", "RoPE", "ALiBi", "T5 buckets"
+STUDENT, GGD_UNIFORM, GGD, EXEMPT = "Student", "GGD uniform", "GGD alibi", "GGD alibi, exempt"
+LOCAL = {"init": "alibi"}
+ENCODINGS: dict[str, dict[str, Any]] = {
+    NOPE: {},
+    LEARNED: {"encoding": "learned"},
+    ROPE: {"encoding": "rope"},
+    ALIBI: {"prior": "laplace"},
+    T5: {"prior": "bucketed"},
+    STUDENT: {"prior": "student"},
+    GGD_UNIFORM: {"prior": "ggd"},
+    GGD: {"prior": "ggd", "prior_options": LOCAL},
+    EXEMPT: {"prior": "ggd", "prior_options": LOCAL, "exempt_header": True},
+}
+"""Fields of the transformer. The last one is of use where there is a header: on the hmm."""
+SSMAX = " + SSMax"
+EXTENDED, AVERAGED = "mixed lengths", "averaged weights"
+POSITIVE, FIXED = "positive shape", "fixed slopes"
+LONG, LONG_EXTENDED = "long", "long, mixed lengths"
+INGREDIENTS = (EXTENDED, AVERAGED, POSITIVE, FIXED, LONG, LONG_EXTENDED)
+"""One change each to GGD alibi with exempt header on the hmm; long with mixed lengths is two."""
+LENGTHS = (0.5, 1.0, 2.0)
+"""Of mixed lengths: the longest one is then the horizon."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorRecipe(Recipe):
+    """Tunnels, encodings and training."""
+
+    encodings: tuple[str, ...] = tuple(ENCODINGS)
+    ssmax: bool = True
+    """Whether every encoding is trained with SSMax, too."""
+    tunnels: tuple[str, ...] = ("hmm", "bijection", "recall")
+    ingredients: tuple[str, ...] = INGREDIENTS
+    states: int = 3
+    length: int = 10
+    layers: int = 3
+    width: int = 64
+    heads: int = 4
+    alphabet: int = 16
+    pairs: int = 4
+    steps: int
+    """On the hmm; the others have steps of their own."""
+    bijection_steps: int = 0
+    recall_steps: int = 0
+    """At most: recall is found at some step, and whoever has found it need not go on."""
+    longer: int = 1
+    """Long trainings have so many times the steps."""
+    batch_size: int = 64
+    lr: float = 2e-3
+    stretch: int = 10
+    sequences: int = 500
+    """Held-out sequences."""
+
+    def names(self, tunnel: str) -> list[str]:
+        """Encodings on a tunnel, with and without SSMax."""
+        own = [name for name in self.encodings if tunnel == "hmm" or name != EXEMPT]
+        return own + [name + SSMAX for name in own if self.ssmax]
+
+    def tunnel(self, name: str) -> Tunnel:
+        """What is trained on."""
+        match name:
+            case "hmm":
+                return HMM(self.states, self.states, self.length)
+            case "bijection":
+                return Bijection(self.alphabet, self.length, replacement=True)
+            case _:
+                symbols = 2 * self.stretch * self.pairs
+                return Recall(self.pairs, 3, self.pairs, symbols, symbols)
+
+    def beyond(self, name: str) -> Tunnel:
+        """What is asked: the same task, longer."""
+        tunnel = self.tunnel(name).stretched(self.stretch)
+        if isinstance(tunnel, Recall):
+            return replace(tunnel, pairs=self.pairs * self.stretch)
+        return tunnel
+
+    def training(self, tunnel: str, encoding: str, seed: int) -> TunnelTraining:
+        """Of one encoding on one tunnel."""
+        steps = {"hmm": self.steps, "bijection": self.bijection_steps, "recall": self.recall_steps}
+        config = self._config(steps[tunnel], seed)
+        if tunnel == "recall":
+            config = replace(config, target=FOUND)
+        return TunnelTraining(self.tunnel(tunnel), self._architecture(tunnel, encoding), config)
+
+    def ingredient(self, name: str, seed: int) -> TunnelTraining:
+        """GGD alibi with exempt header on the hmm, with one thing changed."""
+        config, architecture = self._config(self.steps, seed), self._architecture("hmm", EXEMPT)
+        if name in (LONG, LONG_EXTENDED):
+            config = replace(config, steps=self.steps * self.longer)
+        if name in (EXTENDED, LONG_EXTENDED):
+            config = replace(config, lengths=LENGTHS)
+        if name == AVERAGED:
+            config = replace(config, ema=0.999)
+        if name == POSITIVE:  # no head can prefer what is far away
+            architecture = replace(architecture, prior_options={**LOCAL, "positive": True})
+        if name == FIXED:
+            architecture = replace(architecture, prior="laplace", prior_options={})
+        return TunnelTraining(self.tunnel("hmm"), architecture, config)
+
+    def fidelity(self, tunnel: str, training: TunnelTraining) -> Fidelity:
+        """Inside the horizon that was trained on, and beyond it."""
+        model, longer = training.model(), self.beyond(tunnel)
+        horizon = max(training.config.lengths) * training.tunnel.horizon
+        if longer.horizon != training.tunnel.horizon:
+            return measure_fidelity(
+                model, longer, sequences=self.sequences, horizon=round(horizon), batch_size=64
+            )
+        return measure_stretched(model, training.tunnel, longer, sequences=self.sequences)
+
+    def _config(self, steps: int, seed: int) -> TrainConfig:
+        return TrainConfig(
+            steps=steps, batch_size=self.batch_size, lr=self.lr, seed=seed, threads=1
+        )
+
+    def _architecture(self, tunnel: str, encoding: str) -> Transformer:
+        fields = ENCODINGS[encoding.removesuffix(SSMAX)]
+        plain = Transformer(layers=self.layers, width=self.width, heads=self.heads)
+        if encoding.removesuffix(SSMAX) == LEARNED:
+            fields = {**fields, "max_positions": self.beyond(tunnel).positions}
+        if encoding.endswith(SSMAX):
+            # as published with a learned prior; a prior that is not learned stays what it is
+            scope = "content+prior" if fields.get("prior") == "ggd" else "content"
+            fields = {**fields, "ssmax": True, "ssmax_scope": scope}
+        return replace(plain, **fields)
