@@ -4,11 +4,21 @@ import json
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from bayesattn.benchmarks import probing
-from bayesattn.benchmarks.probing import CASES, NAMES, ProbingBench, measure
+from bayesattn.benchmarks.probing import (
+    CASES,
+    NAMES,
+    ProbingBench,
+    measure,
+    measure_prompts,
+    prompts_of,
+)
+from bayesattn.corpora import load_tokenizer
 from bayesattn.errors import UserError
 from bayesattn.models.architectures import Transformer, build
+from bayesattn.probes.llm.sources import Subject
 from bayesattn.tunnels import Bijection
 
 SMALL = (Bijection(4), Transformer(width=16, layers=1))
@@ -16,13 +26,38 @@ SMALL = (Bijection(4), Transformer(width=16, layers=1))
 
 def test_rows(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(probing, "CASES", {"small": SMALL})
+    monkeypatch.setattr(probing, "load", language_model)
     file = tmp_path / "bench.json"
     assert ProbingBench(batch=8, seconds=0.0, json=str(file)).run() == 0
     rows = json.loads(file.read_text())
-    assert [row["names"] for row in rows] == list(NAMES)
+    assert [row["names"] for row in rows] == [*NAMES, "everything"]
     assert rows[0]["tensors"] == 11 and rows[1]["tensors"] == 1 and rows[2]["tensors"] == 3
-    assert all(row["rounds"] >= 3 and row["batch"] == 8 for row in rows)
+    assert all(row["rounds"] >= 3 for row in rows)
+    assert [row["batch"] for row in rows] == [8, 8, 8, 75] and rows[3]["tensors"] == 13
     assert "small" in capsys.readouterr().out
+
+
+def language_model():
+    torch.manual_seed(0)
+    tokenizer = load_tokenizer("bytes")
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+    )
+    return Subject.of(LlamaForCausalLM(config), tokenizer)
+
+
+def test_prompts_are_read_on_both_sides():
+    subject, seen = language_model(), []
+    hook = subject.model.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    prompts = prompts_of(subject, 3, 5)
+    assert [len(prompt) for prompt in prompts] == [5, 5, 5] and prompts[0] != prompts[1]
+    measure_prompts("small", subject, prompts, 0.0)
+    hook.remove()
+    assert len(seen) >= 8 and all(tokens.tolist() == prompts for tokens in seen)
 
 
 def test_both_sides_see_the_same_batch(monkeypatch):

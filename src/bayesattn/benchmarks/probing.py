@@ -1,8 +1,12 @@
-"""`bayesattn bench probing`: what looking inside costs, against a plain pass over one batch."""
+"""`bayesattn bench probing`: what looking inside costs, against a plain pass over one batch.
 
-from collections.abc import Callable
+Of SmolLM2, the language model, everything that its probes measure is captured at the last token of
+prompts, against a pass over the same prompts that gives nothing but the last logits.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from rich.console import Console
@@ -10,11 +14,16 @@ from tyro.conf import arg
 
 from bayesattn.benchmarks.measure import interleave
 from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.corpora.text import EMBEDDED, documents
 from bayesattn.errors import UserError
 from bayesattn.evals.prediction import evaluating
 from bayesattn.models.architectures import Predictor, Transformer, build
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
+from bayesattn.probes.llm.capture import batches, capture_prompts
+from bayesattn.probes.llm.listening import NAMES as OF_PROMPTS
+from bayesattn.probes.llm.listening import last_only
+from bayesattn.probes.llm.sources import Subject, load
 from bayesattn.tunnels import HMM, Bijection, Tunnel
 
 CASES: dict[str, tuple[Tunnel, Transformer]] = {
@@ -35,6 +44,8 @@ NAMES = {
     "residuals": ["layers.*.residual_*"],
 }
 
+PROMPTS, PROMPT_LENGTH = 75, 24
+
 
 @dataclass(frozen=True)
 class Row:
@@ -53,6 +64,7 @@ class Row:
     tensors: int
     """Names captured."""
     batch: int
+    """Sequences or prompts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +88,14 @@ class ProbingBench:
             with log.status(case), mistakes():
                 model = build(architecture, tunnel, 0).eval()
                 rows += measure(case, model, tunnel, self.batch, self.seconds)
+        with log.status("SmolLM2"), mistakes():
+            subject = load()
+            rows.append(measure_prompts("SmolLM2", subject, prompts_of(subject), self.seconds))
         if self.json:
             threads = torch.get_num_threads()
             write_json([asdict(row) | {"threads": threads} for row in rows], self.json)
         if self.json != "-":
-            print(f"{torch.get_num_threads()} threads, batches of {self.batch}")
+            print(f"{torch.get_num_threads()} threads")
             show_rows([_printed(row) for row in rows])
         return 0
 
@@ -116,9 +131,47 @@ def measure(
     ]
 
 
+def prompts_of(
+    subject: Subject, count: int = PROMPTS, length: int = PROMPT_LENGTH
+) -> list[list[int]]:
+    """The first pieces of the embedded corpus, all of one length."""
+    tokens: list[int] = []
+    for text in documents(EMBEDDED):
+        tokens += encode(subject, text)
+        if len(tokens) >= count * length:
+            break
+    return [tokens[at : at + length] for at in range(0, count * length, length)]
+
+
+def encode(subject: Subject, text: str) -> list[int]:
+    """Tokens of a text of any length."""
+    assert subject.tokenizer is not None
+    encoded: Any = subject.tokenizer(text, add_special_tokens=False, verbose=False)
+    return encoded["input_ids"]
+
+
+def measure_prompts(
+    case: str, subject: Subject, prompts: Sequence[Sequence[int]], seconds: float
+) -> Row:
+    """Everything at the last token of prompts, in the same rounds as a plain pass over them."""
+    model: Any = subject.model
+
+    def plain() -> object:
+        with evaluating(model):
+            passes = (tokens for _, tokens in batches(prompts))
+            return [model(x, use_cache=False, **last_only(model)).logits for x in passes]
+
+    calls = {"plain": plain, "everything": lambda: capture_prompts(subject, prompts)}
+    time = interleave(calls, "plain", seconds)["everything"]
+    tensors = (len(OF_PROMPTS) - 1) * len(subject.parts.layers) + 1
+    found = (time.ratio, time.low, time.high, time.rounds, time.seconds)
+    return Row(case, "everything", *found, tensors, len(prompts))
+
+
 def _printed(row: Row) -> dict[str, str]:
     return {
         "model of": row.case,
+        "batch": str(row.batch),
         "captured": f"{row.names} ({row.tensors} names)",
         "ratio": f"{row.ratio:.2f}",
         "quartiles": f"{row.ratio_low:.2f}-{row.ratio_high:.2f}",
