@@ -1,4 +1,4 @@
-"""Tiny random models of transformers' own architectures, and what an expert knows of their parts."""
+"""Tiny random models of transformers' own architectures."""
 
 from functools import cache
 

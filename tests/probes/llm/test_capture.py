@@ -125,7 +125,7 @@ def test_only_what_is_asked_for():
 def test_token_keys():
     prompts = prompts_of(4, 2, 4)
     found = token_keys(subject_of("llama grouped"), prompts)
-    assert found.tokens.tolist() == sum(prompts, [])
+    assert found.tokens.tolist() == [token for prompt in prompts for token in prompt]
     assert found.positions.tolist() == [0, 1, 2, 3, 0, 1, 0, 1, 2, 3]
     assert found.prompts.tolist() == [0] * 4 + [1] * 2 + [2] * 4
     states = capture_prompts(subject_of("llama grouped"), prompts)

@@ -7,8 +7,15 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BertConfig, GgufConfig
-from transformers import MambaConfig, T5Config
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BertConfig,
+    GgufConfig,
+    MambaConfig,
+    T5Config,
+)
 
 from bayesattn.evals.memory import GIBIBYTE
 from bayesattn.probes.llm import locating, planning, sources

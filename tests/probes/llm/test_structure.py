@@ -5,8 +5,14 @@ import dataclasses
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, MambaConfig, T5Config
-from transformers import T5ForConditionalGeneration
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    BertConfig,
+    MambaConfig,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.llm.heads import Heads, layout_of
@@ -25,12 +31,8 @@ from tests.probes.llm.architectures import (
     subject_of,
 )
 
-SEPARATE = [
-    name
-    for name in MODELS
-    if name.split()[0]
-    in "phi llama mistral mixtral qwen2 qwen3 gemma2 gemma3 opt olmo2 stablelm granite cohere".split()
-]
+FUSING = ("gpt", "mpt", "falcon", "bloom", "phi3", "codegen")
+SEPARATE = [name for name in MODELS if not name.startswith(FUSING) or name == "gptj"]
 
 
 def slabs(*starts, width=4):

@@ -14,6 +14,7 @@ and nothing is ever padded, so every number is what the model computes for that 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,9 +93,11 @@ def capture_prompts(
                 kept[place][which, ..., : x.shape[-1]] = x.cpu()
     layers = range(len(subject.parts.layers))
     visible = [kept[at][:, 0].long() if (at := ("visible", n)) in kept else lengths for n in layers]
-    found = {name: [kept[name, n] for n in layers] for name in wanted if name != "logits"}
-    logits = {"logits": kept["logits", 0]} if "logits" in wanted else {}
-    return PromptStates(lengths=lengths, visible=visible, **found, **logits)
+    found: dict[str, Any] = {
+        name: kept[name, 0] if name == "logits" else [kept[name, n] for n in layers]
+        for name in wanted
+    }
+    return PromptStates(lengths=lengths, visible=visible, **found)
 
 
 def token_keys(

@@ -292,7 +292,7 @@ def _quantised(source: Source, config: Any) -> str | None:
         return None if method is None else str(dict(method).get("quant_method", "fewer bits"))
     gguf_options(source)
     from gguf import LlamaFileType
-    from transformers.integrations.gguf import read_gguf_metadata
+    from transformers.integrations.gguf.reader import read_gguf_metadata
 
     metadata, _ = read_gguf_metadata(str(source.files[0]))
     name = LlamaFileType(metadata.get("general.file_type", LlamaFileType.GUESSED)).name

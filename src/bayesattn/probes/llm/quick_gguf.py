@@ -15,8 +15,12 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig
 from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
-from transformers.integrations.gguf import GgufHeader, load_gguf_state_dict, read_gguf_metadata
 from transformers.integrations.gguf.dequant import GGML_BLOCK, dequantize
+from transformers.integrations.gguf.reader import (
+    GgufHeader,
+    load_gguf_state_dict,
+    read_gguf_metadata,
+)
 
 NAMES = {
     "token_embd": "model.embed_tokens",

@@ -211,7 +211,7 @@ def trace(model: PreTrainedModel, tokens: Tensor, **options: Any) -> list[LayerP
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     members = {id(member) for members in lists for member in members}
     heads = getattr(model.config.get_text_config(decoder=True), "num_attention_heads", 0)
-    one = _Pass(members, _scales(model), heads, *tokens.shape)
+    one = _Pass(members, _scales(model), heads, tokens.shape[0], tokens.shape[1])
     with _hooked(model, one):
         model(tokens, past_key_values=Listener(model.config, one.hear), use_cache=True, **options)
     return one.layers
