@@ -71,7 +71,7 @@ def test_random_cuts_are_those_of_whole_passes():
     found = causal.intervene(model, answers, [1], axes=AXES, seed=4)
     axis = estimate_axis(answers.values[1], answers.bits, 1)
     generator = torch.Generator().manual_seed(4 + 1)
-    others = random_axes(answers.values[1], axis, AXES, generator).directions
+    others = random_axes(answers.values[1], axis, AXES, generator)
     each = [by_whole_passes(model, answers, {1: cut(u)}) for u in others]
     costs = np.array([one["divergence"] for one in each])
     own = by_whole_passes(model, answers, {1: cut(axis.direction)})
@@ -108,22 +108,35 @@ def test_several_layers_are_cut_in_one_pass():
     assert abs(share) > 0.5
 
 
-def test_an_axis_among_its_like_costs_as_much(monkeypatch):
-    """If the axis is itself a random one, half of the random cuts cost more at equal size."""
+def test_a_random_axis_that_is_the_axis_costs_as_much(monkeypatch):
     model, answers = subject(), answered()
-    original = causal.random_axes
-
-    def itself(values, axis, count, generator):
-        found = original(values, axis, count, generator)
-        size = causal.size_of(values, axis.direction)
-        found.directions[:] = axis.direction
-        found.sizes[:] = size
-        return found
-
+    itself = lambda values, axis, count, generator: axis.direction.expand(count, -1)  # noqa: E731
     monkeypatch.setattr(causal, "random_axes", itself)
     found = causal.intervene(model, answers, [1], axes=3)
     assert found.against["divergence"].value == pytest.approx(found.against["divergence"].random)
     assert found.relative_size == pytest.approx(1.0)
+
+
+def test_sizes_are_those_of_all_positions():
+    model, answers = subject(), answered()
+    found = causal.intervene(model, answers, [1, 2], axes=AXES, seed=4)
+    moved = {"axis": 0.0, "random": torch.zeros(AXES).double()}
+    for layer in (1, 2):
+        kept = []
+
+        def keep(values, kept=kept):
+            kept.append(values.flatten(2).double())
+            return values
+
+        with edited(model, {layer: keep}), torch.no_grad():
+            model.model(torch.tensor([model.encode(text) for text in answers.condition.texts]))
+        axis = estimate_axis(answers.values[layer], answers.bits, layer)
+        generator = torch.Generator().manual_seed(4 + layer)
+        others = random_axes(answers.values[layer], axis, AXES, generator)
+        moved["axis"] += float((kept[0] @ axis.direction).square().mean())
+        moved["random"] += (kept[0] @ others.T).square().mean((0, 1))
+    expected = float((moved["random"] / moved["axis"]).sqrt().mean())
+    assert found.relative_size == pytest.approx(expected, rel=1e-4)
 
 
 def test_costs_are_compared_at_equal_size():

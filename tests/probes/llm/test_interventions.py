@@ -90,19 +90,24 @@ def test_random_axes_are_orthogonal_and_lie_where_values_vary(generator):
     rows = (torch.randn(200, 20, generator=generator) * scale).double() + 1
     axis = edits.estimate_axis(rows, torch.rand(200, generator=generator), 0)
     found = edits.random_axes(rows, axis, 50, generator)
-    assert found.directions.shape == (50, 20)
-    assert (found.directions @ axis.direction).abs().max() < 1e-9
-    assert (found.directions.norm(dim=1) - 1).abs().max() < 1e-9
+    assert found.shape == (50, 20)
+    assert (found @ axis.direction).abs().max() < 1e-9
+    assert (found.norm(dim=1) - 1).abs().max() < 1e-9
     # not in the ten dimensions where nothing varies, mostly in those that vary most
-    assert found.directions[:, 10:].square().sum(1).max() < 0.01
-    assert found.directions[:, 1].square().mean() > 2 * found.directions[:, 5].square().mean()
-    assert found.spreads.max() < axis.spread
-    along = rows @ found.directions.T
-    torch.testing.assert_close(found.sizes, along.square().mean(0).sqrt())
-    assert edits.size_of(rows, found.directions[0]) == pytest.approx(float(found.sizes[0]))
+    assert found[:, 10:].square().sum(1).max() < 0.01
+    assert found[:, 1].square().mean() > 2 * found[:, 5].square().mean()
+    spreads = (rows @ found.T).std(0, correction=0)
+    assert spreads.max() < axis.spread
     following = edits.next_components(rows, axis)
-    assert len(following.sizes) == edits.SPAN - 1
-    assert (following.spreads.diff() <= 1e-9).all()
+    assert len(following) == edits.SPAN - 1
+    assert ((rows @ following.T).std(0).diff() <= 1e-9).all()
+
+
+def test_a_size_is_how_far_a_cut_moves_values(values, axis):
+    rows = values.flatten(0, 1).flatten(1)
+    moved = (edits.cut(axis)(values) - values).flatten(0, 1).flatten(1)
+    expected = float(moved.norm(dim=1).square().mean().sqrt())
+    assert float(edits.sizes_of(rows, axis[None])) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["llama", "neox", "gpt2"])

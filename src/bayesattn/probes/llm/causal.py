@@ -9,7 +9,8 @@ Prompts of SULA in the fixed-length design; one layer, or several at once, each 
                  no direction varies as much as the first component, so a whole cut of it is larger,
                  and what it would cost at their size is read off the doses
 
-The size of a cut is the root mean square of v·u at last tokens.
+The size of a cut is the root mean square of v·u over all positions, where it is made; the axis is
+that of last tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,14 +25,13 @@ from bayesattn.probes.llm.editing import Edit
 from bayesattn.probes.llm.effects import Effects, Stage
 from bayesattn.probes.llm.interventions import (
     Axis,
-    OtherAxes,
     cut,
     estimate_axis,
     next_components,
     only,
     random_axes,
     shift,
-    size_of,
+    sizes_of,
 )
 from bayesattn.probes.llm.ordering import order_of, readable
 from bayesattn.probes.llm.replay import record
@@ -126,12 +126,12 @@ def intervene(
         for layer, x in values.items()
     }
     following = {layer: next_components(x, own[layer]) for layer, x in values.items()}
-    count = min(len(one.sizes) for one in following.values())
+    count = min(map(len, following.values()))
     random = stage.effects(_cutting(others), axes)
     whole = keeps.index(0.0)
-    size = sum(size_of(x, own[layer].direction) ** 2 for layer, x in values.items())
-    sizes = sum(one.sizes.square() for one in others.values())
-    assert isinstance(sizes, Tensor)
+    everywhere = stage.replay.values(chosen)
+    size = _squared_sizes(everywhere, {n: axis.direction[None] for n, axis in own.items()})
+    sizes = _squared_sizes(everywhere, others)
     named = {f"keep {keep:g}": doses.row(at) for at, keep in enumerate(keeps)}
     first = chosen[0]
     without = cut(own[first].direction)(values[first][:, None, None])[:, 0, 0]
@@ -158,7 +158,7 @@ def intervene(
         components=_rows(stage.effects(_cutting(following), count), count),
         against=_against(doses, whole, random),
         random_order=random.order.mean(0).tolist(),
-        matched=_matched(doses, keeps, size, random.divergence, sizes),
+        matched=_matched(doses, keeps, float(size), random.divergence, sizes),
         relative_size=float((sizes / size).sqrt().mean()),
     )
 
@@ -192,11 +192,17 @@ def _dosed(axes: Mapping[int, Axis], keeps: Tensor) -> Callable[[slice], Mapping
     return make
 
 
-def _cutting(axes: Mapping[int, OtherAxes]) -> Callable[[slice], Mapping[int, Edit]]:
+def _cutting(axes: Mapping[int, Tensor]) -> Callable[[slice], Mapping[int, Edit]]:
     def make(some: slice) -> dict[int, Edit]:
-        return {layer: cut(one.directions[some]) for layer, one in axes.items()}
+        return {layer: cut(directions[some]) for layer, directions in axes.items()}
 
     return make
+
+
+def _squared_sizes(values: Mapping[int, Tensor], axes: Mapping[int, Tensor]) -> Tensor:
+    """[A] of cuts in all layers together."""
+    each = [sizes_of(values[layer], directions).square() for layer, directions in axes.items()]
+    return torch.stack(each).sum(0)
 
 
 def _other_edits(stage: Stage, axes: Mapping[int, Axis]) -> dict[str, dict[str, Any]]:

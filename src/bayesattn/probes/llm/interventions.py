@@ -41,18 +41,6 @@ class Axis:
     """Of v·u with the entropy: 0 or more."""
 
 
-@dataclass(frozen=True)
-class OtherAxes:
-    """Directions orthogonal to an axis, and how large their cuts are."""
-
-    directions: Tensor
-    """[A, d]."""
-    sizes: Tensor
-    """[A] root mean square of v·r: how far a whole cut moves a value."""
-    spreads: Tensor
-    """[A] standard deviation of v·r."""
-
-
 def estimate_axis(values: Tensor, bits: Tensor, layer: int) -> Axis:
     """From values [N, d] of the last tokens and entropies [N]."""
     rows = values.double()
@@ -76,25 +64,25 @@ def estimate_axis(values: Tensor, bits: Tensor, layer: int) -> Axis:
     )
 
 
-def random_axes(values: Tensor, axis: Axis, count: int, generator: Generator) -> OtherAxes:
-    """`count` random directions in the span of the components after the first.
+def random_axes(values: Tensor, axis: Axis, count: int, generator: Generator) -> Tensor:
+    """[count, d] random directions, orthogonal to the axis, among the next components.
 
-    A component takes part by its deviation, as it does in the values themselves: these are
+    A component takes part by its deviation, as it does in the values [N, d] themselves: these are
     directions in which values really vary, though none can vary as much as the first component.
     """
     lengths, directions = _components(values)
     mixed = torch.randn(count, len(lengths), generator=generator, dtype=torch.float64) * lengths
-    return _measured(values, axis, mixed @ directions)
+    return _orthogonal(mixed @ directions, axis)
 
 
-def next_components(values: Tensor, axis: Axis) -> OtherAxes:
-    """The components after the first, one by one."""
-    return _measured(values, axis, _components(values)[1])
+def next_components(values: Tensor, axis: Axis) -> Tensor:
+    """[m, d] the components after the first."""
+    return _orthogonal(_components(values)[1], axis)
 
 
-def size_of(values: Tensor, direction: Tensor) -> float:
-    """Root mean square of v·u over values [N, d]: how far a whole cut moves a value."""
-    return float((values.double() @ direction.double()).square().mean().sqrt())
+def sizes_of(values: Tensor, directions: Tensor) -> Tensor:
+    """[A] root mean square of v·u over values [M, d]: how far whole cuts move a value."""
+    return (values.double() @ directions.double().T).square().mean(0).sqrt()
 
 
 def cut(directions: Tensor, keep: float | Tensor = 0.0) -> Edit:
@@ -143,9 +131,8 @@ def _components(values: Tensor) -> tuple[Tensor, Tensor]:
     return lengths[1:SPAN], directions[1:SPAN]
 
 
-def _measured(values: Tensor, axis: Axis, directions: Tensor) -> OtherAxes:
+def _orthogonal(directions: Tensor, axis: Axis) -> Tensor:
+    """Of length 1, without what rounding has left of the axis."""
     u = axis.direction.double()
     directions = directions - (directions @ u)[:, None] * u
-    directions = directions / directions.norm(dim=-1, keepdim=True).clamp(min=1e-30)
-    along = values.double() @ directions.T
-    return OtherAxes(directions, along.square().mean(0).sqrt(), along.std(0, correction=0))
+    return directions / directions.norm(dim=-1, keepdim=True).clamp(min=1e-30)

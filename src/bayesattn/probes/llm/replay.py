@@ -54,6 +54,20 @@ class Replay:
             stack.enter_context(edited(self.subject, resolved))
             return last_logits(self.subject.model, self.tokens.repeat(repeats, 1))
 
+    def values(self, layers: Sequence[int]) -> dict[int, Tensor]:
+        """[N · T, d] values of `layers` at every position, heads side by side, unedited."""
+        found: dict[int, Tensor] = {}
+
+        def hear(layer: int) -> Edit:
+            def keep(x: Tensor) -> Tensor:
+                found[layer] = x.flatten(0, 1).flatten(1).cpu()
+                return x
+
+            return keep
+
+        self.run({layer: hear(layer) for layer in layers})
+        return found
+
     @contextmanager
     def _skipping(self, states: Tensor) -> Generator[None]:
         """Blocks below hand on what they get, and the first that runs gets the states."""
