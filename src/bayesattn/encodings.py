@@ -95,7 +95,8 @@ class Learned(Encoding):
         if positions.shape[-1] > rows or (readable(positions) and bool((positions >= rows).any())):
             raise ValueError(
                 f"encoding 'learned' has a row for positions 0 to {rows - 1} only; "
-                "build the model with a larger max_position_embeddings"
+                "build the model with a larger max_position_embeddings, or choose none, rope or "
+                "sinusoidal, which go to any position"
             )
         return embeddings + self.table[positions].to(embeddings.dtype)
 
