@@ -63,7 +63,7 @@ def load(
     if revision is not None:
         if found.kind != "hub":
             raise SourceError(
-                f"{found.name} is on disk and has no revision {revision!r}: leave it."
+                f"{found.name} is on disk and has no revision {revision!r}: name none."
             )
         found = replace(found, revision=revision)
     planned = plan(found, device=device, dtype=dtype)

@@ -16,6 +16,7 @@ from bayesattn.probes.llm.listener import Listener
 from bayesattn.probes.llm.matching import distinct_heads, match_columns
 
 ROUNDING = 1e-4
+"""Of the largest value, in float32; coarser types round more."""
 
 
 @dataclass
