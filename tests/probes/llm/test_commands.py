@@ -53,6 +53,7 @@ def test_table_page_and_json(models, capsys, folder):
     assert one["check"]["good"] and one["failed"] == {} and one["prompts"]["prompts"] == 15
     assert len(one["entropy"]) == len(one["entropy, random init"]) == 15
     keys = {"probe", "where", "layer", "what", "measured", "interval", "null", "p", "reported"}
+    keys |= {"times noise"}
     assert all(set(row) == keys for row in one["measurements"])
     assert {row["probe"] for row in one["measurements"]} == {"states", "keys", "attention"}
     assert {p["states"] for p in one["planes"]} == set(KINDS)
@@ -72,6 +73,8 @@ def check_numbers(one, folder):
         seen = capture_prompts(subject, tokens)
         expected[name] = axes.point(seen.values[-1].flatten(1).double(), entropy_of(seen.logits))
     rows = {row["what"]: row for row in one["measurements"] if row["where"] == "L2 values"}
+    share = rows[axes.SHARE]
+    assert share["times noise"] == share["measured"] / share["null"]["noise"]
     for what, value in expected["measured"].items():
         assert rows[what]["measured"] == pytest.approx(value, abs=1e-9), what
         fresh_value = rows[what]["null"]["random init"]

@@ -21,6 +21,7 @@ from bayesattn.probes.llm.prompts import PromptSet
 from bayesattn.probes.llm.selfcheck import check
 from bayesattn.probes.llm.sources import find, load, plan
 from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.llm.values import FEWEST
 from bayesattn.probes.targets import check_targets
 
 CHECKED = 2
@@ -106,7 +107,7 @@ class ProbeModel:
             raise ValueError(f"--seed must be 0 or more, not {self.seed}.")
         if self.revisions and len(self.models) != 1:
             raise ValueError("--revisions are of one model: name one.")
-        least = sets.FEWEST // sets.FIFTHS + 1
+        least = FEWEST // sets.FIFTHS + 1
         if self.length < 3 or self.each < least:
             raise ValueError(f"--length must be 3 or more and --each {least} or more.")
 

@@ -34,6 +34,12 @@ class Finding:
     measured: Measured
     reported: str | None = None
 
+    @property
+    def times_noise(self) -> float | None:
+        """Measured over what noise of the same size gives."""
+        noise = self.measured.nulls.get("noise")
+        return self.measured.value / noise if noise else None
+
     def to_dict(self) -> dict[str, Any]:
         """As in probe.json."""
         interval = self.measured.interval
@@ -45,6 +51,7 @@ class Finding:
             "measured": self.measured.value,
             "interval": None if interval is None else list(interval),
             "null": self.measured.nulls,
+            "times noise": self.times_noise,
             "p": self.measured.p,
             "reported": self.reported,
         }
@@ -59,6 +66,7 @@ class Finding:
             "measured": number(self.measured.value),
             "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
             "nulls": ", ".join(f"{k} {number(v)}" for k, v in self.measured.nulls.items()),
+            "× noise": "" if self.times_noise is None else number(self.times_noise),
             "p": "" if self.measured.p is None else f"{self.measured.p:.2g}",
         }
 
@@ -135,7 +143,7 @@ def _attention(found: Examination) -> Iterator[Finding]:
         kinds = {
             "entropy, bits": layer.entropy,
             "entropy / log visible": layer.evenness,
-            "the same without the first key": layer.without_sink,
+            "entropy / log visible, without the first key": layer.without_sink,
             "mass on the first key": layer.sink,
         }
         for what, measured in kinds.items():
@@ -149,7 +157,7 @@ def _attention(found: Examination) -> Iterator[Finding]:
     overall = {
         "reduction of entropy": found.focusing.reduction,
         "reduction of entropy / log visible": found.focusing.reduction_evenness,
-        "the same without the first key": found.focusing.reduction_without_sink,
+        "reduction without the first key": found.focusing.reduction_without_sink,
         "Spearman with depth": found.focusing.depth,
         "share of falling steps": found.focusing.falling,
     }

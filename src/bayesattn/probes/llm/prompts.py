@@ -2,10 +2,9 @@
 
 stratified   candidates of one length, cut out of text by rule; the entropy of the model's next
              token after each; as many from every fifth of the entropies
-endings      a last word stands at the end of a second candidate only after every other last
-             word has had its turn: states at the last token depend on that token above all
-matched      sets of several domains with equally many prompts for each last word
-shuffled     the same tokens, the words before the last one in another order
+endings      a token stands last in a second candidate only after others had their turn: states at
+             the last token depend on that token above all
+seeds        each has a stretch of the text to itself, so that no prompt is in two draws
 """
 
 import itertools
@@ -24,21 +23,16 @@ from bayesattn.corpora.text import EMBEDDED, documents
 from bayesattn.evals.bits import LN2
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.domains import DOMAINS, authors_prompts, compose
-from bayesattn.probes.llm.sources import Subject
-from bayesattn.probes.llm.windows import (
-    Window,
-    every_window,
-)
+from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.llm.values import FEWEST
+from bayesattn.probes.llm.windows import Window, every_window
 
 MIXED = "mixed"
 AUTHORS = "authors"
-SETS = (MIXED, *DOMAINS, AUTHORS)
 FIFTHS = 5
 LENGTH = 32
 CANDIDATES = 240
 EACH = 15
-FEWEST = 8
-"""Fewer prompts than this have no geometry to speak of."""
 SPARE = 4
 """Windows read for each candidate that is kept, so that endings can differ."""
 PART = 100
