@@ -5,11 +5,15 @@ from types import MappingProxyType
 
 import pytest
 
+from bayesattn.probes.llm.causal import intervene
+from bayesattn.probes.llm.sula_answers import answer
+from bayesattn.probes.llm.sula_examination import fixed_conditions
+from bayesattn.probes.llm.sula_words import all_words
 from bayesattn.stats import Outcome
 from bayesattn.studies import llm_causal, llm_sula
 from bayesattn.studies.runner import run_study
 from bayesattn.studies.study import Tier
-from tests.probes.llm.sula_toys import subject
+from tests.probes.llm.sula_toys import LABELS, subject
 
 STUDIES = {
     llm_sula: (llm_sula.LLMSula, {"prompts": 4, "each": 4, "controls": True}),
@@ -86,3 +90,18 @@ def test_order_must_go_and_nothing_else(before, lost, matched, change, outcome):
     found = verdict(llm_causal.LLMCausal, **{f"middle: {k}": v for k, v in named.items()})
     assert found.outcome == outcome
     assert found.measured == pytest.approx(sum(lost) / 3)
+
+
+def test_order_lost_is_what_random_cuts_leave():
+    model = subject()
+    shown, _ = fixed_conditions(all_words(), LABELS, each=5, shots=6)
+    found = intervene(model, answer(model, shown, (1,)), [1], axes=4)
+    numbers = llm_causal._numbers(found)
+    whole = sum(found.before["order"]) / len(found.later)
+    cut = sum(found.edits["keep 0"]["order"]) / len(found.later)
+    random = sum(found.random_order) / len(found.later)
+    assert numbers["order lost"] == pytest.approx((random - cut) / whole)
+    assert numbers["order after random"] == pytest.approx(random)
+    assert (numbers["order before"], numbers["order after"]) == pytest.approx((whole, cut))
+    error = found.edits["keep 0"]["error_predictive"] - found.before["error_predictive"]
+    assert numbers["error, change"] == pytest.approx(error)
