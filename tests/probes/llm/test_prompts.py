@@ -9,7 +9,14 @@ import torch
 from bayesattn.probes.llm import matched, prompts
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.domains import DOMAINS, SLOT, _grammars, authors_prompts, compose
-from bayesattn.probes.llm.windows import Window, every_window, window_ending, word_groups, words_of
+from bayesattn.probes.llm.windows import (
+    Window,
+    every_window,
+    window_ending,
+    windows_with_ending,
+    word_groups,
+    words_of,
+)
 from tests.probes.llm.small import small_subject
 
 
@@ -68,6 +75,16 @@ def test_windows_do_not_overlap(subject):
         start = text.index(window.text, end)
         end = start + len(window.text)
         assert re.match(r"\s|$", text[end:]) and (start == 0 or text[start - 1].isspace())
+
+
+def test_windows_of_given_last_words_do_not_overlap():
+    def words(text):  # a token a word
+        return [ord(word[0]) for word in text.split()]
+
+    text = "a b the c the d e the f g the"
+    found = list(windows_with_ending(words, text, 3, ["the"]))
+    assert [window.text for _, window in found] == ["a b the", "d e the", "f g the"]
+    assert {ending for ending, _ in found} == {"the"}
 
 
 def test_words_keep_their_tokens(subject):
