@@ -26,22 +26,22 @@ class Costs:
         self.recorded = _read(RECORDED)
         self.here = {} if self.file is None else _read(self.file)
         self._seen: list[tuple[float, float]] = []
+        self._kinds: dict[str, str] = {}
 
     def expected(self, job: Job) -> float:
         """Seconds on one core of this machine."""
-        if job.kind in self.here:
-            return self.here[job.kind]
-        return self.recorded.get(job.kind, self._middle()) * self.pace
+        if job.name not in self._kinds:
+            self._kinds[job.name] = job.kind  # finding out takes a while
+        kind = self._kinds[job.name]
+        if kind in self.here:
+            return self.here[kind]
+        return self.recorded.get(kind, self._middle()) * self.pace
 
     @property
     def pace(self) -> float:
         """Seconds here for a second where it was recorded; 1 until something is known."""
         told = sum(told for told, _ in self._seen)
         return sum(took for _, took in self._seen) / told if told > 0 else 1.0
-
-    def known(self, job: Job) -> bool:
-        """Whether a job of this kind was ever done."""
-        return job.kind in self.here or job.kind in self.recorded
 
     def note(self, job: Job) -> None:
         """Remember how long a job took."""

@@ -87,8 +87,9 @@ def run_jobs(jobs: Mapping[str, Job], engine: Engine, costs: Costs) -> Iterator[
     running: set[str] = set()
     tries: Counter[str] = Counter()
     pending = set(jobs)
+    needs = {name: job.needs for name, job in jobs.items()}  # finding out takes a while
     while waiting or running:
-        for job in [job for job in waiting if job.needs.isdisjoint(pending)]:
+        for job in [job for job in waiting if needs[job.name].isdisjoint(pending)]:
             if len(running) >= engine.slots:
                 break
             waiting.remove(job)
