@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bayesattn.attention.kernels.strided.band import INVISIBLE, Band
+from bayesattn.attention.kernels.strided.far import FarKeys, far_keys, smooth
 from bayesattn.attention.kernels.strided.scratch import scratch
 
 # Flash attention is a tenth quicker on 768 queries or more, but all of them would see every key up
@@ -21,12 +22,13 @@ _TILE_ELEMENTS = 1 << 20
 _TILE_KEYS = {"near": 2048, "far": 512}
 # From so many keys on, large blocks pay for a bias that is written out, too.
 _LONG, _LONG_BLOCK = 4096, 1024
+_FAR_FIELD = 2048  # far keys that are worth a product of small rank
 
 Mean = tuple[Tensor, Tensor]
 """Posterior mean [N, H, T, D] over some keys, and their log-evidence [N, H, T]."""
 
 
-def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Mean:
+def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Mean:
     """Attention with an additive bias, and the log-sum-exp of its scores."""
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         q, k, v, 0.0, False, attn_mask=bias, scale=scale
@@ -130,7 +132,15 @@ def _attend_block(parts: "Parts", q: Tensor, temper: Tensor | None, a: int, b: i
         factor = None if temper is None else temper[:, rows]
         lo = a if far else parts.band.lowest(s)
         mean[0][:, :, rows], mean[1][:, :, rows] = parts(q[:, :, rows], factor, s, t, lo, t)
-    return merge_(mean, parts(q, temper, a, b, lowest, a)) if far else mean
+    if not far:
+        return mean
+    if temper is not None and (found := parts.far(q, temper, a, b)) is not None:
+        (low, high), part = found
+        merge_(mean, part)
+        if low > lowest:
+            merge_(mean, parts(q, temper, a, b, lowest, low))
+        return merge_(mean, parts(q, temper, a, b, high, a)) if high < a else mean
+    return merge_(mean, parts(q, temper, a, b, lowest, a))
 
 
 class Parts:
@@ -141,6 +151,10 @@ class Parts:
     ) -> None:
         """Keys and values [N, H, S, D]; `lead` is how the heads of the band spread over N, H."""
         self.k, self.v, self.band, self.scale, self.lead = k, v, band, scale, lead
+        self._far_keys: FarKeys | None = None
+        # in float64 a few rows are not enough, and in half precision their columns would round
+        single = k.dtype == band.reversed.dtype == torch.float32
+        self._smooth: bool | None = None if single else False
 
     def __call__(self, q: Tensor, temper: Tensor | None, a: int, b: int, lo: int, hi: int) -> Mean:
         """Queries b-1 .. a, factors [H, b-a] of their prior, against keys lo .. hi-1."""
@@ -163,6 +177,22 @@ class Parts:
             mean = part if mean is None else merge_(mean, part)
         assert mean is not None, "no keys"
         return mean
+
+    def far(self, q: Tensor, temper: Tensor, a: int, b: int) -> tuple[tuple[int, int], Mean] | None:
+        """Far keys lo .. hi-1 of queries b-1 .. a, if there are many and their prior is smooth."""
+        lo, hi = far_keys(self.band, a, b)
+        if hi - lo < _FAR_FIELD or b - a < _LONG_BLOCK:
+            return None
+        if self._smooth is None:
+            self._smooth = smooth(self.band, b - a)
+        if not self._smooth:
+            return None
+        if self._far_keys is None:
+            self._far_keys = FarKeys(self.k, self.v, self.band, self.lead)
+        k, v = self._far_keys.keys(a, b, lo, hi)
+        q_far = self._far_keys.queries(q, temper, self.scale)
+        out, evidence = flash(q_far, k, v, None, self.scale)
+        return (lo, hi), (out[..., : q.shape[3]], evidence)
 
     def _flash(self, q: Tensor, bias: Tensor, a: int, b: int, lo: int, hi: int) -> Mean:
         k, v = self.k[:, :, lo:hi], self.v[:, :, lo:hi]
