@@ -93,6 +93,8 @@ class BamRetrieval(Study[RetrievalRecipe]):
                 size="l12",
                 steps=20_000,
                 batch_size=1152,
+                accumulate=36,
+                precision="bf16",
                 lr=1e-3,
                 length=512,
                 needle_share=0.0,

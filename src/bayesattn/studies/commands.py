@@ -13,13 +13,14 @@ from bayesattn.console import show_rows, write_json
 from bayesattn.errors import UserError
 from bayesattn.studies import words
 from bayesattn.studies.costs import Costs
+from bayesattn.studies.demand import require_possible
 from bayesattn.studies.display import Display
 from bayesattn.studies.engines import Engine, local_engine
 from bayesattn.studies.jobs import Job, MeasurementJob
 from bayesattn.studies.ledger import NAME, Ledger, Record, set_aside
 from bayesattn.studies.registry import AnyStudy, all_studies, find_study
 from bayesattn.studies.runner import parse_tier, prepare_folder, run_studies, seeds_of
-from bayesattn.studies.scheduling import affordable, plan
+from bayesattn.studies.scheduling import affordable, plan, to_do
 from bayesattn.studies.study import Tier
 from bayesattn.studies.trained import runs_folder
 
@@ -210,6 +211,8 @@ def measure(
         _say_left_out([name for name in jobs if name not in chosen], budget, not chosen)
         studies = [study for study in studies if study.claim.id in chosen]
         jobs = {name: jobs[name] for name in chosen}
+    if ray is None:
+        require_possible(to_do(jobs).values(), engine.slots)
     records: dict[str, Record] = {}
     with Display(jobs, engine.slots, costs) as display:
         if aside:

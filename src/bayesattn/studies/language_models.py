@@ -5,7 +5,7 @@ What is changed after training, such as a window or a scaling of RoPE, needs no 
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bayesattn.models import BayesConfig
 from bayesattn.studies.study import Recipe
@@ -100,6 +100,9 @@ class LanguageRecipe(Recipe):
     size: str = "tiny"
     steps: int
     batch_size: int = 32
+    accumulate: int = 1
+    """Pieces of a batch, one after another, so that it fits into memory."""
+    precision: Literal["fp32", "bf16"] = "fp32"
     lr: float = 4e-3
     length: int = 128
     """Tokens of a training sequence."""
@@ -122,6 +125,8 @@ class LanguageRecipe(Recipe):
         return TrainConfig(
             steps=self.steps,
             batch_size=self.batch_size,
+            accumulate=self.accumulate,
+            precision=self.precision,
             lr=self.lr,
             seed=seed,
             threads=1,

@@ -1,0 +1,51 @@
+"""Trainings that a machine cannot do are refused before they begin."""
+
+from dataclasses import replace
+
+import pytest
+
+from bayesattn.errors import UserError
+from bayesattn.studies import Tier
+from bayesattn.studies.demand import demand, require_possible
+from bayesattn.studies.jobs import TrainingJob
+from bayesattn.studies.registry import find_study
+
+
+def trainings(name, tier):
+    return list(find_study(name).trainings(tier, 0).values())
+
+
+def test_quick_tiers_are_possible_and_cost_what_they_should():
+    found = trainings("bam-retrieval", Tier.QUICK)
+    one = demand(found[0])
+    longer = replace(found[0], config=replace(found[0].config, steps=2 * found[0].config.steps))
+    assert demand(longer).operations == 2 * one.operations
+    assert demand(longer).bytes == one.bytes
+    every = [*found, *trainings("tunnel-mlp", Tier.QUICK)]
+    assert all(demand(training).operations > 0 for training in every)
+    require_possible([TrainingJob(training) for training in every], 2)
+
+
+def test_days_of_work_are_refused(monkeypatch):
+    class Plenty:
+        available = 2**40
+
+    monkeypatch.setattr("psutil.virtual_memory", lambda: Plenty)
+    jobs = [TrainingJob(training) for training in trainings("bam-retrieval", Tier.PAPER)]
+    with pytest.raises(UserError, match=r"These \d+ trainings would take about [\d,]+ days here"):
+        require_possible(jobs, 2)
+
+
+def test_too_little_memory_is_refused(monkeypatch):
+    class Little:
+        available = 2**20
+
+    monkeypatch.setattr("psutil.virtual_memory", lambda: Little)
+    jobs = [TrainingJob(training) for training in trainings("bam-retrieval", Tier.QUICK)]
+    with pytest.raises(UserError, match=r"needs about \d+ GiB and 0 GiB are free"):
+        require_possible(jobs, 2)
+
+
+def test_what_is_no_training_asks_for_nothing():
+    require_possible([], 2)
+    assert demand("anything").operations == 0
