@@ -33,10 +33,9 @@ check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-# The table and the figures of the README, from the recorded ledger.
+# The table of the README, from the recorded ledger; its figures lie beside that.
 results: $(VENV)/.installed
 	@$(BIN)/bayesattn report results --readme README.md
-	@$(BIN)/bayesattn report results -o results/index.html
 
 bench: $(VENV)/.installed
 	@$(BIN)/bayesattn bench attention $(ARGS)
