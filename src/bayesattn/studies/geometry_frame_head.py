@@ -7,6 +7,7 @@ does not choose itself. All conditions see the same sequences.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 
 import torch
 
@@ -22,7 +23,6 @@ from bayesattn.studies.summaries import average, by_seed, curve, first
 
 RATIO = 10.0
 """Catastrophic: the authors' word for an error that grows more than so many times."""
-MOST_LAYERS = 99
 DOMINANCE = 2.0
 """One head: it costs at least so many times what the next one does."""
 
@@ -117,12 +117,12 @@ class GeometryFrameHead(GeometryStudy):
     def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
         """What every head costs, in every layer."""
         measured = first(numbers)
-        rows = {
-            f"{variant}, layer {layer}": listed(measured, name)
-            for variant in VARIANTS
-            for layer in range(MOST_LAYERS)
-            if (name := f"{variant}: L{layer} mae zero by head") in measured
-        }
+        rows: dict[str, list[float]] = {}
+        for variant in VARIANTS:
+            for layer in count():
+                if (name := f"{variant}: L{layer} mae zero by head") not in measured:
+                    break
+                rows[f"{variant}, layer {layer}"] = listed(measured, name)
         columns = [f"head {head}" for head in range(len(next(iter(rows.values()))))]
         return [
             heatmap_exhibit(
