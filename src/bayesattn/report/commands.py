@@ -63,9 +63,7 @@ class Demo:
 class Report:
     """Write a ledger, or any runs, as one self-contained page; or a ledger as a Markdown table."""
 
-    folders: Annotated[Positional[tuple[Path, ...]], arg(metavar="[FOLDER ...]")] = (
-        Path("report"),
-    )
+    folders: Annotated[Positional[tuple[Path, ...]], arg(metavar="[FOLDER ...]")] = ()
     """Folder of a ledger.json, or folders of runs; report if not given."""
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE")] = None
     """The page to write; index.html in the first folder if not given."""
@@ -78,14 +76,13 @@ class Report:
 
     def run(self) -> int:
         """Write what is asked for."""
-        runs = [folder for folder in self.folders if (folder / "config.json").exists()]
-        page = self.output or self.folders[0] / PAGE
-        if runs or len(self.folders) > 1:
+        folder, *others = self.folders or [Path("report")]
+        page = self.output or folder / PAGE
+        if others or (folder / "config.json").exists():
             if self.readme or self.figures:
                 raise UserError("--readme and --figures are made from a ledger, not from runs.")
-            print(write_runs(self.folders, page))
+            print(write_runs([folder, *others], page))
             return 0
-        folder = self.folders[0]
         if self.readme:
             with mistakes():
                 fill(self.readme, Ledger.load(folder / NAME))

@@ -4,6 +4,7 @@ The driver keeps nothing that is not in those folders: if it dies, start it agai
 finished is found.
 """
 
+import logging
 import socket
 from typing import Any
 
@@ -31,7 +32,7 @@ class RayWorkers:
         require_answer(address)
         self._ray: Any = ray
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise UserError(
                 f"There is no Ray cluster at {address} ({' '.join(str(error).split())[:200]}): "

@@ -13,7 +13,8 @@ Whether a table is smooth is not taken on trust: rows in between are compared wi
 them, and where any differs by more than rounding the bias is written out after all.
 """
 
-# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# (torch leaves some members untyped)
 
 import math
 from functools import cache
