@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from bayesattn.probes.keys import KeyFrame, measure_keys, pair_cosine
-from bayesattn.stats import judge_all, judge_below, judge_effect
+from bayesattn.stats import Outcome, judge_all, judge_below, judge_effect
 from bayesattn.studies.geometry_subjects import VARIANTS, GeometryStudy, listed, subject, training
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Tier, Verdict
@@ -73,7 +73,7 @@ class GeometryKeys(GeometryStudy):
             for variant in VARIANTS
         }
         judgement = judge_all(parts)
-        if judgement is next(iter(parts.values())):  # all hold so far
+        if judgement.outcome is Outcome.SUPPORTED:
             gains = {
                 variant: [
                     start - end
@@ -90,7 +90,7 @@ class GeometryKeys(GeometryStudy):
                 for variant, values in gains.items()
             }
             judged = judge_all(later)
-            judgement = judgement._replace(outcome=judged.outcome, reason=judged.reason)
+            judgement = judgement._replace(outcome=judged.outcome, reason=judged.reason, p=judged.p)
         best = ", ".join(
             f"{average(numbers, f'{variant}: keys best head'):.3g} if {variant}"
             for variant in VARIANTS
