@@ -2,6 +2,7 @@
 
 import functools
 import os
+import signal
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
@@ -45,3 +46,11 @@ def pytest_configure():
 def generator():
     """A random generator of the test's own, so that no test depends on another's draws."""
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def ctrl_c():
+    """SIGINT interrupts, even if whoever started the tests ignores it, as `&` in scripts does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

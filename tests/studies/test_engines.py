@@ -60,7 +60,7 @@ def test_a_job_whose_process_died_is_tried_again_but_not_for_ever(tmp_path):
 
 
 @pytest.mark.slow
-def test_stopping_stops_what_goes_on_and_begins_nothing_more(tmp_path):
+def test_stopping_stops_what_goes_on_and_begins_nothing_more(tmp_path, ctrl_c):
     jobs = [Errand(tmp_path, str(number), 60.0) for number in range(3)]
 
     def stop():

@@ -74,7 +74,7 @@ def test_a_worker_that_dies_every_time_is_reported(cluster, tmp_path):
     assert "The worker that did it was lost" in ended["cursed"].failure.sentence
 
 
-def test_the_driver_can_be_stopped_and_started_again(cluster, tmp_path):
+def test_the_driver_can_be_stopped_and_started_again(cluster, tmp_path, ctrl_c):
     jobs = [Errand(tmp_path, "first"), Errand(tmp_path, "second", 30.0)]
 
     def stop():
