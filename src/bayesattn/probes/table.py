@@ -19,7 +19,8 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _row(probe: str, where: str, what: str, measured: Measured) -> Row:
+def measured_row(probe: str, where: str, what: str, measured: Measured) -> Row:
+    """One measurement as a line."""
     interval = measured.interval
     return {
         "probe": probe,
@@ -34,8 +35,8 @@ def _row(probe: str, where: str, what: str, measured: Measured) -> Row:
 
 def _fidelity(found: Examination) -> Iterator[Row]:
     if found.ablation is not None:
-        yield _row("fidelity", "model", "KL, bits", found.ablation.kl)
-        yield _row("fidelity", "model", "|ΔH|, bits", found.ablation.mae)
+        yield measured_row("fidelity", "model", "KL, bits", found.ablation.kl)
+        yield measured_row("fidelity", "model", "|ΔH|, bits", found.ablation.mae)
 
 
 def _keys(found: Examination) -> Iterator[Row]:
@@ -48,58 +49,60 @@ def _keys(found: Examination) -> Iterator[Row]:
         p = None if best.p is None else min(1.0, best.p * len(frames))
         picked = Measured(value=best.value, interval=best.interval, nulls=best.nulls, p=p)
         where = f"L{layer} {tokens}"
-        yield _row("keys", f"{where}, most orthogonal H{first.head}", "|cos|", picked)
+        yield measured_row("keys", f"{where}, most orthogonal H{first.head}", "|cos|", picked)
         nulls = {
             name: sum(frame.cosine.nulls[name] for frame in frames) / len(frames)
             for name in best.nulls
         }
         mean = sum(frame.cosine.value for frame in frames) / len(frames)
         together = Measured(value=mean, nulls=nulls)
-        yield _row("keys", f"{where}, mean over heads", "|cos|", together)
+        yield measured_row("keys", f"{where}, mean over heads", "|cos|", together)
 
 
 def _focusing(found: Examination) -> Iterator[Row]:
     for focus in found.focusing:
         if focus.head is None:
             where = f"L{focus.layer}"
-            yield _row("focusing", where, "entropy / log visible", focus.entropy)
+            yield measured_row("focusing", where, "entropy / log visible", focus.entropy)
             for role, mass in focus.mass.items():
-                yield _row("focusing", where, f"mass on {role}", mass)
+                yield measured_row("focusing", where, f"mass on {role}", mass)
             if focus.alignment is not None:
-                yield _row("focusing", where, "alignment", focus.alignment)
+                yield measured_row("focusing", where, "alignment", focus.alignment)
 
 
 def _values(found: Examination) -> Iterator[Row]:
     for states in found.values:
         where = f"L{states.layer} {states.states}"
-        yield _row("values", where, "share of PC 1", states.share)
-        yield _row("values", where, "participation ratio", states.participation)
+        yield measured_row("values", where, "share of PC 1", states.share)
+        yield measured_row("values", where, "participation ratio", states.participation)
         if states.given_position is None:
-            yield _row("values", where, "|r(PC 1, entropy)|", states.order)
+            yield measured_row("values", where, "|r(PC 1, entropy)|", states.order)
         else:
-            yield _row("values", where, "|r(PC 1, entropy)| given step", states.given_position)
-        yield _row("values", where, "R² of entropy", states.decodability)
+            yield measured_row(
+                "values", where, "|r(PC 1, entropy)| given step", states.given_position
+            )
+        yield measured_row("values", where, "R² of entropy", states.decodability)
 
 
 def _clusters(found: Examination) -> Iterator[Row]:
     for states in found.clusters:
         where = "embedding" if states.layer < 0 else f"L{states.layer}"
-        yield _row("clusters", where, "silhouette", states.silhouette)
-        yield _row("clusters", where, "R² of belief", states.simplex)
-        yield _row("clusters", where, "R² of entropy", states.entropy)
+        yield measured_row("clusters", where, "silhouette", states.silhouette)
+        yield measured_row("clusters", where, "R² of belief", states.simplex)
+        yield measured_row("clusters", where, "R² of entropy", states.entropy)
 
 
 def _ablation(found: Examination) -> Iterator[Row]:
     losses = [] if found.ablation is None else found.ablation.losses
     for loss in losses:
         if loss.kind in ("zero", "bypass"):
-            yield _row("ablation", loss.name, "ΔKL, bits", loss.kl)
+            yield measured_row("ablation", loss.name, "ΔKL, bits", loss.kl)
 
 
 def _sublayers(found: Examination) -> Iterator[Row]:
     for sublayer in found.sublayers:
         where = f"L{sublayer.layer} {sublayer.sublayer}"
-        yield _row("sublayers", where, f"gain in R² of {sublayer.target}", sublayer.gain)
+        yield measured_row("sublayers", where, f"gain in R² of {sublayer.target}", sublayer.gain)
 
 
 def _drift(found: Examination) -> Iterator[Row]:
@@ -109,4 +112,4 @@ def _drift(found: Examination) -> Iterator[Row]:
         for what in ("half-life", "settled"):
             straight = {"straight path": numbers[f"{what}, straight path"]}
             measured = Measured(value=numbers[what], nulls=straight)
-            yield _row("drift", kind, f"{what}, step", measured)
+            yield measured_row("drift", kind, f"{what}, step", measured)

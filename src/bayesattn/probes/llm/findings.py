@@ -10,7 +10,7 @@ from typing import Any
 from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.examination import Examination
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.table import number
+from bayesattn.probes.table import measured_row, number
 
 SCHEMA = 1
 REPORTED = {
@@ -58,17 +58,9 @@ class Finding:
 
     def row(self) -> dict[str, str]:
         """As in the table."""
-        interval = self.measured.interval
-        return {
-            "probe": self.probe,
-            "where": self.where,
-            "what": self.what,
-            "measured": number(self.measured.value),
-            "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
-            "nulls": ", ".join(f"{k} {number(v)}" for k, v in self.measured.nulls.items()),
-            "× noise": "" if self.times_noise is None else number(self.times_noise),
-            "p": "" if self.measured.p is None else f"{self.measured.p:.2g}",
-        }
+        row = measured_row(self.probe, self.where, self.what, self.measured)
+        times = "" if self.times_noise is None else number(self.times_noise)
+        return {**row, "× noise": times}
 
 
 def findings(found: Examination) -> list[Finding]:

@@ -6,7 +6,7 @@ from bayesattn.probes.llm.causal import Intervention
 from bayesattn.probes.llm.sula_examination import SulaFound
 from bayesattn.probes.llm.sula_measures import Calibration, Movement
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.table import Row, number
+from bayesattn.probes.table import Row, measured_row
 
 
 def rows(found: SulaFound) -> list[Row]:
@@ -16,36 +16,25 @@ def rows(found: SulaFound) -> list[Row]:
     return table + (list(_intervention(found.intervention)) if found.intervention else [])
 
 
-def _row(what: str, where: str, name: str, measured: Measured) -> Row:
-    interval = measured.interval
-    return {
-        "probe": what,
-        "where": where,
-        "what": name,
-        "measured": number(measured.value),
-        "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
-        "nulls": ", ".join(f"{null} {number(value)}" for null, value in measured.nulls.items()),
-        "p": "" if measured.p is None else f"{measured.p:.2g}",
-    }
-
-
 def _calibration(one: Calibration) -> Iterator[Row]:
     where = one.condition if one.shots is None else f"{one.condition}, k = {one.shots}"
     bayes = {"H_post": one.posterior, "H_pred": one.predictive}
     if abs(one.unaware - one.posterior) > 1e-9:
         bayes["unaware"] = one.unaware
     model = Measured(value=one.model.value, interval=one.model.interval, nulls=bayes)
-    yield _row("calibration", where, "H of the model, bits", model)
+    yield measured_row("calibration", where, "H of the model, bits", model)
     if one.shots is None:
-        yield _row("calibration", where, "|H - H_post|, bits", one.error_posterior)
-        yield _row("calibration", where, "|H - H_pred|, bits", one.error_predictive)
+        yield measured_row("calibration", where, "|H - H_post|, bits", one.error_posterior)
+        yield measured_row("calibration", where, "|H - H_pred|, bits", one.error_predictive)
         for name, value in (
             ("r with H_post", one.correlation_posterior),
             ("r with H_pred", one.correlation_predictive),
         ):
             if value is not None:
-                yield _row("calibration", where, name, Measured(value=value))
-        yield _row("calibration", where, "probability of both labels", Measured(value=one.mass))
+                yield measured_row("calibration", where, name, Measured(value=value))
+        yield measured_row(
+            "calibration", where, "probability of both labels", Measured(value=one.mass)
+        )
 
 
 def _movement(one: Movement) -> Iterator[Row]:
@@ -60,10 +49,10 @@ def _movement(one: Movement) -> Iterator[Row]:
     }
     for name, measured in named.items():
         if measured is not None:
-            yield _row("movement", where, name, measured)
+            yield measured_row("movement", where, name, measured)
     for name, value in (("ρ(PC 1, k)", one.shots), ("ρ(PC 1, length)", one.length)):
         if value is not None:
-            yield _row("movement", where, name, Measured(value=value))
+            yield measured_row("movement", where, name, Measured(value=value))
 
 
 def _intervention(found: Intervention) -> Iterator[Row]:
@@ -71,9 +60,9 @@ def _intervention(found: Intervention) -> Iterator[Row]:
     for name, one in found.against.items():
         nulls = {"random axes": one.random}
         measured = Measured(value=one.value, nulls=nulls, p=one.p)
-        yield _row("intervention", where, name, measured)
+        yield measured_row("intervention", where, name, measured)
     same = Measured(value=found.matched, nulls={"mean relative size": found.relative_size})
-    yield _row("intervention", where, "random cuts as costly at equal size", same)
+    yield measured_row("intervention", where, "random cuts as costly at equal size", same)
     local = found.local_decodability
     left = Measured(value=local["after"], nulls={"before": local["before"]})
-    yield _row("intervention", where, f"R² of H from L{found.layers[0]}", left)
+    yield measured_row("intervention", where, f"R² of H from L{found.layers[0]}", left)
