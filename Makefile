@@ -9,13 +9,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check results bench docs install clean
+.PHONY: help demo test check results screenshots bench docs install clean
 
 help:
 	@echo "make demo    run the quick tier of every study and write the report"
 	@echo "make test    run the tests"
 	@echo "make check   ruff, formatting, pyright"
 	@echo "make results write the README's table from the recorded ledger"
+	@echo "make screenshots  picture its page for the documentation"
 	@echo "make bench   time the attention kernels against plain attention"
 	@echo "make docs    build the documentation into site/"
 	@echo "make install only set up .venv"
@@ -36,6 +37,9 @@ check: $(VENV)/.installed
 # The table of the README, from the recorded ledger; its figures lie beside that.
 results: $(VENV)/.installed
 	@$(BIN)/bayesattn report results --readme README.md
+
+screenshots: $(VENV)/.installed
+	@$(BIN)/python docs/screenshots.py
 
 bench: $(VENV)/.installed
 	@$(BIN)/bayesattn bench attention $(ARGS)
