@@ -15,7 +15,7 @@ from bayesattn.attention.kernels.strided.scratch import scratch
 # to the last. So large blocks take the keys before them, and small ones what lies on the diagonal.
 _BLOCKS = (768, 2048)
 _DIAGONAL = 256
-_FAR = 512  # keys before a block that are worth a call of their own
+_FAR = 768  # keys before a block that are worth a call of their own
 # A bias that has to be written out is best read again from cache: so many elements at a time, of
 # at least two heads, so that two threads have one each.
 _TILE_ELEMENTS = 1 << 20
@@ -90,8 +90,11 @@ def attend_band(
                 attend_band(q_h, k_h, v_h, table[some], *factors, *rest)
             return
     parts = Parts(k, v, Band.of(table, end, span, exempt, block), scale, lead)
-    for a in range(end - num_queries, end, block):
-        b = min(a + block, end)
+    b = end - num_queries
+    while b < end:
+        a = b
+        far = a - parts.band.lowest(a) >= _FAR
+        b = min(a + (block if far else min(block, _DIAGONAL)), end)
         rows = slice(a - end + num_queries, b - end + num_queries)
         factor = None if temper is None else temper[:, rows].flip(1)
         flipped = scratch("queries", (*q.shape[:2], b - a, q.shape[3]), q)
@@ -120,20 +123,16 @@ def _flip(x: Tensor, into: Tensor) -> None:
 
 
 def _attend_block(parts: "Parts", q: Tensor, temper: Tensor | None, a: int, b: int) -> Mean:
-    """Queries b-1 .. a against everything they see."""
+    """Queries b-1 .. a against everything they see; of a large block, the keys before it apart."""
     lowest = parts.band.lowest(a)
     if b - a <= _DIAGONAL:
         return parts(q, temper, a, b, lowest, b)
-    far = a - lowest >= _FAR
     mean = scratch("means", q.shape, q), q.new_empty(q.shape[:3], dtype=parts.band.reversed.dtype)
     for s in range(a, b, _DIAGONAL):
         t = min(s + _DIAGONAL, b)
         rows = slice(b - t, b - s)
         factor = None if temper is None else temper[:, rows]
-        lo = a if far else parts.band.lowest(s)
-        mean[0][:, :, rows], mean[1][:, :, rows] = parts(q[:, :, rows], factor, s, t, lo, t)
-    if not far:
-        return mean
+        mean[0][:, :, rows], mean[1][:, :, rows] = parts(q[:, :, rows], factor, s, t, a, t)
     if temper is not None and (found := parts.far(q, temper, a, b)) is not None:
         (low, high), part = found
         merge_(mean, part)
