@@ -1,7 +1,4 @@
-"""Pictures of the recorded ledger's page for the documentation, at the widths of a desk and a phone.
-
-    make screenshots        needs Chromium: apt-get install chromium chromium-driver
-"""
+"""Pictures of the recorded ledger's page, as wide as a desk and as a phone: `make screenshots`."""
 
 import shutil
 import subprocess
@@ -16,12 +13,11 @@ from selenium.webdriver.chrome.service import Service
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 FLAGS = ("headless=new", "no-sandbox", "disable-background-networking", "hide-scrollbars")
-OPEN = "const d = document.getElementById('{0}'); d.open = true; d.scrollIntoView();"
+EXPLORER = "document.querySelector('[data-part=prior]').scrollIntoView()"
 SHOTS = {
     "page-desk": (1280, 860, "light", ""),
     "page-phone": (390, 844, "light", ""),
-    "page-dark": (1280, 860, "dark", "document.querySelector('[data-part=prior]').scrollIntoView();"),
-    "page-claim": (1280, 860, "light", OPEN.format("geometry-values")),
+    "page-dark": (1280, 860, "dark", EXPLORER),
 }
 """Width, height, colours, and a script that goes to the place."""
 
