@@ -20,8 +20,10 @@ _FAR = 768  # keys before a block that are worth a call of their own
 # at least two heads, so that two threads have one each.
 _TILE_ELEMENTS = 1 << 20
 _TILE_KEYS = {"near": 2048, "far": 512}
-# From so many keys on, large blocks pay for a bias that is written out, too.
-_LONG, _LONG_BLOCK = 4096, 1024
+# From so many keys on, large blocks pay for a bias that is written out, too. Of many more keys most
+# are far from a block, the smaller it is the more, and far keys need nothing written out.
+_LONG, _LONG_BLOCK = 4096, 1536
+_LONGER, _FAR_BLOCK = 8192, 1024
 _FAR_FIELD = 2048  # far keys that are worth a product of small rank
 
 Mean = tuple[Tensor, Tensor]
@@ -72,9 +74,10 @@ def attend_band(
         out.copy_(o)
         evidence.copy_(e)
         return
-    block = min(max(end // 6, _BLOCKS[0]), _BLOCKS[1])
+    whole = end // 6 // _DIAGONAL * _DIAGONAL
+    block = min(max(whole, _BLOCKS[0]), _BLOCKS[1])
     if temper is not None:
-        block = _LONG_BLOCK if end >= _LONG else _DIAGONAL
+        block = _FAR_BLOCK if end >= _LONGER else _LONG_BLOCK if end >= _LONG else _DIAGONAL
     block = min(block, num_queries)
     if temper is not None:
         # heads in groups that share their keys stay together
@@ -180,7 +183,7 @@ class Parts:
     def far(self, q: Tensor, temper: Tensor, a: int, b: int) -> tuple[tuple[int, int], Mean] | None:
         """Far keys lo .. hi-1 of queries b-1 .. a, if there are many and their prior is smooth."""
         lo, hi = far_keys(self.band, a, b)
-        if hi - lo < _FAR_FIELD or b - a < _LONG_BLOCK:
+        if hi - lo < _FAR_FIELD or b - a < _FAR_BLOCK:
             return None
         if self._smooth is None:
             self._smooth = smooth(self.band, b - a)
