@@ -44,6 +44,19 @@ def test_a_prompt_is_followed_by_the_window_as_further_documents(store):
     assert used == {whole + count * MAKER.unit for count in range(3)}
 
 
+def test_what_is_given_is_no_target(store):
+    batch = Mixture(store, MAKER, 0.5, LENGTH).batch(INDICES, seeded())
+    inside = batch.documents[:, 1:] == batch.documents[:, :-1]
+    for row, targets, within in zip(batch.tokens, batch.targets, inside, strict=True):
+        left = row[1:][within & ~targets]
+        digits = WORDS.decode(left)
+        assert digits.isdigit() and len(digits) == 5 if is_prompt(row) else not len(left)
+        if is_prompt(row):
+            assert WORDS.decode(row).count(digits) >= 3
+    assert torch.equal(batch.rows(slice(3, 9)).targets, batch.targets[3:9])
+    assert torch.equal(Windows(batch.tokens, batch.documents).targets, inside)
+
+
 @pytest.mark.parametrize("share", [0, 1])
 def test_all_or_nothing(store, share):
     mixture = Mixture(store, MAKER, share, LENGTH)

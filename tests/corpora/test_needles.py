@@ -245,7 +245,7 @@ def test_a_single_pair_that_is_merged_is_noticed(generator):
     tokenizer = merging_digits(["23"], 258)
     assert [len(tokens) for tokens in encode(tokenizer, ["22", "23"])] == [2, 1]
     maker = NeedleMaker(tokenizer)
-    tokens, used = maker.training(400, maker.shortest + maker.answer_length, generator)
+    tokens, used, _ = maker.training(400, maker.shortest + maker.answer_length, generator)
     for row, end in zip(tokens, used.tolist(), strict=True):
         answer = tokenizer.decode(row[:end])[-6:]
         assert encode(tokenizer, [answer])[0] == row[end - maker.answer_length : end].tolist()
@@ -259,7 +259,7 @@ def test_training_prompts_are_prompts_with_answers(kind, name, generator):
     maker = NeedleMaker(tokenizer, kind, haystack=haystack)
     shortest, most = maker.shortest + maker.answer_length, 4
     length = shortest + most * maker.unit + maker.unit - 1
-    tokens, used = maker.training(64, length, generator)
+    tokens, used, _ = maker.training(64, length, generator)
     assert tokens.shape == (64, length) and tokens.dtype == torch.int64
     assert ((used - shortest) % maker.unit == 0).all()
     fillers = (used - shortest) // maker.unit
@@ -289,7 +289,7 @@ def test_training_prompts_are_prompts_with_answers(kind, name, generator):
 
 
 def test_training_prompts_stand_everywhere(generator):
-    tokens, used = PASSKEY.training(4000, PASSKEY.shortest + 6 + 2 * UNIT, generator)
+    tokens, used, _ = PASSKEY.training(4000, PASSKEY.shortest + 6 + 2 * UNIT, generator)
     head = encode(WORDY, [wording("passkey").head])[0]
     needle = encode(WORDY, ["The pass key is"])[0]
     counts = {}
@@ -304,6 +304,23 @@ def test_training_prompts_stand_everywhere(generator):
         assert abs(count - expected) < 5 * expected**0.5
 
 
+@pytest.mark.parametrize("kind", ["passkey", "noise", "multikey"])
+def test_what_a_needle_hides_is_given_once(kind, generator):
+    maker = NeedleMaker(load_tokenizer("bytes"), kind)  # a token is a character
+    length = maker.shortest + maker.answer_length + 2 * maker.unit
+    tokens, used, given = maker.training(32, length, generator)
+    field = re.escape(wording(kind).needle)
+    field = field.replace(r"\{value\}", "([0-9]{5})", 1).replace(r"\{value\}", r"\1")
+    field = field.replace(r"\{key\}", "([a-z]+)")
+    for row, end, own in zip(tokens, used.tolist(), given, strict=True):
+        text = bytes(row[:end].tolist()).decode()
+        found = list(re.finditer(field, text))
+        assert len(found) == maker.needles
+        spans = [match.span(group) for match in found for group in range(1, match.re.groups + 1)]
+        places = {place for begin, stop in spans for place in range(begin, stop)}
+        assert set(own.nonzero()[:, 0].tolist()) == places
+
+
 def test_training_is_a_function_of_the_generator():
     drawn = [PASSKEY.training(8, 128, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2)]
     assert torch.equal(drawn[0], drawn[1])
@@ -311,7 +328,7 @@ def test_training_is_a_function_of_the_generator():
 
 
 def test_no_prompts_at_all(generator):
-    tokens, used = PASSKEY.training(0, 128, generator)
+    tokens, used, _ = PASSKEY.training(0, 128, generator)
     assert tokens.shape == (0, 128) and used.shape == (0,)
 
 

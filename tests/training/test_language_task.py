@@ -18,14 +18,17 @@ def parts(corpus):
 
 
 def brute_loss(model, windows):
-    """Each document by itself, token by token."""
+    """Each document by itself, token by token, but for those that are given."""
     total, count = 0.0, 0
-    for tokens, documents in zip(windows.tokens, windows.documents, strict=True):
-        for document in documents.unique():
-            own = tokens[documents == document]
+    every = torch.zeros_like(windows.tokens) if windows.given is None else windows.given
+    for row, tokens in enumerate(windows.tokens):
+        for document in windows.documents[row].unique():
+            inside = windows.documents[row] == document
+            own, given = tokens[inside], every[row][inside]
             logits = model(own[None]).logits[0].double().log_softmax(-1)
-            total -= sum(logits[i, own[i + 1]].item() for i in range(len(own) - 1))
-            count += len(own) - 1
+            asked = [i for i in range(len(own) - 1) if not given[i + 1]]
+            total -= sum(logits[i, own[i + 1]].item() for i in asked)
+            count += len(asked)
     return total / count
 
 
@@ -34,6 +37,7 @@ def test_the_loss_is_that_of_each_document_by_itself(parts, generator):
     task, _, model = parts
     batch = task.batch(generator, 6, 0)
     assert batch.windows.documents.max() > 1  # several documents in a window
+    assert batch.windows.given.any()
     assert task.loss(model, batch).item() == pytest.approx(
         brute_loss(model, batch.windows), rel=1e-5
     )

@@ -80,6 +80,8 @@ class Form:
         """[n] tokens of the text with the first symbols."""
         self.scored = torch.zeros(len(self.template), dtype=torch.bool)
         """[n] positions that depend on a field."""
+        self.given = torch.zeros(len(self.template), dtype=torch.bool)
+        """[n] positions where a field stands for the first time: nobody could know its value."""
         self._slots: list[tuple[str, int, Tensor, Tensor]] = []
         begin = 1
         for name, slot, count in slots:
@@ -89,6 +91,7 @@ class Form:
             if self.scored[places].any():
                 raise UnevenError(f"Two parts of {text!r} share a token.")
             self.scored[places] = True
+            self.given[places[: len(places) // text.count(f"{{{name}}}")]] = True
             self._slots.append((name, slot, places, own[:, places]))
         self._check(tokenizer, text)
 

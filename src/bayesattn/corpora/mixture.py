@@ -18,16 +18,26 @@ class Windows:
     """[B, L] int64."""
     documents: Tensor
     """[B, L] int64, from 0 in each sequence: a token sees its own document only."""
+    given: Tensor | None = None
+    """[B, L] bool: tokens that nothing before them tells, and that are not to be learnt."""
+
+    @property
+    def targets(self) -> Tensor:
+        """[B, L - 1] whether the next token is to be predicted: one of the same document."""
+        inside = self.documents[:, 1:] == self.documents[:, :-1]
+        return inside if self.given is None else inside & ~self.given[:, 1:]
 
     def rows(self, rows: slice) -> "Windows":
         """Some of the sequences."""
-        return Windows(self.tokens[rows], self.documents[rows])
+        given = None if self.given is None else self.given[rows]
+        return Windows(self.tokens[rows], self.documents[rows], given)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Windows":
         """The same on another device."""
         return Windows(
             self.tokens.to(device, non_blocking=non_blocking),
             self.documents.to(device, non_blocking=non_blocking),
+            None if self.given is None else self.given.to(device, non_blocking=non_blocking),
         )
 
     def __len__(self) -> int:
@@ -37,8 +47,9 @@ class Windows:
 class Mixture:
     """Sequences of `length` tokens, a `share` of which begin with a needle prompt.
 
-    Such a prompt is a document of its own; text of the corpus fills the rest of the sequence. So
-    every token of every sequence is used.
+    Such a prompt is a document of its own; text of the corpus fills the rest of the sequence. What
+    a needle hides is given where it first stands: to learn digits that nothing tells is to learn
+    noise, and takes a model several times as many steps to find out how to copy them.
 
     Args:
         store: of the corpus.
@@ -73,11 +84,13 @@ class Mixture:
         if not self.share or self.maker is None:
             return Windows(tokens, documents)
         chosen = torch.rand(len(indices), generator=generator) < self.share
-        prompts, used = self.maker.training(int(chosen.sum()), self.length, generator)
+        prompts, used, hidden = self.maker.training(int(chosen.sum()), self.length, generator)
         # The window moves back to make room for the prompt.
         position = torch.arange(self.length) - used[:, None]
         behind, inside = position.clamp(min=0), position < 0
         tokens[chosen] = torch.where(inside, prompts, tokens[chosen].gather(1, behind))
         later = documents[chosen].gather(1, behind) + 1
         documents[chosen] = later.masked_fill(inside, 0)
-        return Windows(tokens, documents)
+        given = torch.zeros_like(tokens, dtype=torch.bool)
+        given[chosen] = hidden
+        return Windows(tokens, documents, given)

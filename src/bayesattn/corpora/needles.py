@@ -148,11 +148,14 @@ class NeedleMaker:
         tokens, answers, _ = self._written(drawn, all_places, units, start)
         return Prompts(tokens, answers, self._answer.scored, depth, all_places[:, 0])
 
-    def training(self, batch: int, length: int, generator: Generator) -> tuple[Tensor, Tensor]:
-        """Prompts with their answers: tokens [batch, length] and how many of them are used.
+    def training(
+        self, batch: int, length: int, generator: Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Prompts with their answers: tokens [batch, length], how many are used, which are given.
 
         Length, place and values are random, the length from the shortest possible one to `length`.
-        The tokens after the used ones are 0, for the caller to fill.
+        The tokens after the used ones are 0, for the caller to fill. Given is what a needle hides,
+        where it stands for the first time: nothing before it tells.
         """
         most = self._units(length - self.answer_length, length)
         units = torch.randint(most + 1, (batch,), generator=generator)
@@ -162,7 +165,8 @@ class NeedleMaker:
         position = torch.arange(length) - used[:, None]
         answered = answers.gather(1, position.clamp(0, self.answer_length - 1))
         inside = (position >= 0) & (position < self.answer_length)
-        return torch.where(inside, answered, tokens), used + self.answer_length
+        whole = torch.where(inside, answered, tokens)
+        return whole, used + self.answer_length, self._given(places, length)
 
     def _units(self, room: int, asked: int | None = None) -> int:
         """Units of filler that fit into `room` tokens."""
@@ -194,7 +198,7 @@ class NeedleMaker:
         width: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Prompts [N, width], 0 after the question, their answers and their lengths [N]."""
-        order = places.argsort(dim=1, stable=True)
+        order, begins = self._begins(places)
         keys, values = (_ordered(symbols, order) for symbols in (drawn.keys, drawn.values))
         needles = self._needle.rows({"key": keys, "value": values})
         question = self._question.rows({"key": drawn.keys[:, 0], "value": drawn.values[:, 0]})
@@ -205,7 +209,6 @@ class NeedleMaker:
         if question.dim() == 1:  # no field in it
             question = question.expand(len(units), -1)
         head, size, unit = len(self._head), needles.shape[2], self._haystack.unit
-        begins = places.gather(1, order) * unit + torch.arange(self.needles) * size
         body = units * unit + self.needles * size
         used = head + body + len(self._question)
         width = int(used.max()) if width is None else width
@@ -221,6 +224,20 @@ class NeedleMaker:
         tokens = torch.where(inside >= 0, asking, tokens)
         tokens[:, :head] = self._head
         return tokens.masked_fill_(torch.arange(width) >= used[:, None], 0), answers, used
+
+    def _begins(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, M] the order in which needles stand, and where each begins after the head."""
+        order = places.argsort(dim=1, stable=True)
+        before = torch.arange(self.needles) * len(self._needle)
+        return order, places.gather(1, order) * self._haystack.unit + before
+
+    def _given(self, places: Tensor, width: int) -> Tensor:
+        """[N, width] where something hidden stands for the first time."""
+        size = len(self._needle)
+        begins = self._begins(places)[1] + len(self._head)
+        inside = torch.arange(width) - begins[..., None]  # [N, M, width]
+        here = self._needle.given[inside.clamp(0, size - 1)]
+        return (here & (inside >= 0) & (inside < size)).any(1)
 
 
 def _check(kind: str, digits: int, values: str, haystack: Tensor | None) -> None:

@@ -67,7 +67,7 @@ class LanguageTask:
         """The next sequences of the stream; the generator says where needles go."""
         indices = torch.arange(step * batch_size, (step + 1) * batch_size)
         windows = self.mixture.batch(indices, generator)
-        return LanguageBatch(windows, _inside(windows).sum().item() / batch_size)
+        return LanguageBatch(windows, windows.targets.sum().item() / batch_size)
 
     def loss(self, model: nn.Module, batch: LanguageBatch) -> Tensor:
         """Nats per target."""
@@ -81,7 +81,7 @@ class LanguageTask:
             _nats(model, self.heldout.rows(slice(start, start + PIECE)).to(device)).item()
             for start in pieces
         )
-        nats = total / _inside(self.heldout).sum().item()
+        nats = total / self.heldout.targets.sum().item()
         found = {"heldout": nats, "bits_per_byte": nats / math.log(2) / self.bytes_per_token}
         if self.prompts is not None:
             found["needles"] = retrieved(model, self.prompts).double().mean().item()
@@ -101,16 +101,11 @@ def retrieved(model: nn.Module, prompts: Prompts) -> Tensor:
     return (right | ~prompts.scored).all(-1)
 
 
-def _inside(windows: Windows) -> Tensor:
-    """[B, L - 1] whether the next token is of the same document."""
-    return windows.documents[:, 1:] == windows.documents[:, :-1]
-
-
 def _nats(model: nn.Module, windows: Windows) -> Tensor:
     """Sum of -ln q over all targets."""
     tokens, documents = windows.tokens, windows.documents
     output: Any = model(tokens[:, :-1], document_ids=documents[:, :-1], use_cache=False)
-    targets = torch.where(_inside(windows), tokens[:, 1:], IGNORED)
+    targets = torch.where(windows.targets, tokens[:, 1:], IGNORED)
     return nn.functional.cross_entropy(
         output.logits.flatten(0, 1).float(),
         targets.flatten(),
