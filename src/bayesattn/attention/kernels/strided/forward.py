@@ -18,7 +18,7 @@ _DIAGONAL = 256
 _FAR = 768  # keys before a block that are worth a call of their own
 # A bias that has to be written out is best read again from cache: so many elements at a time, of
 # at least two heads, so that two threads have one each.
-_TILE_ELEMENTS = 1 << 20
+_TILE_ELEMENTS = 1 << 21
 _TILE_KEYS = {"near": 2048, "far": 512}
 # From so many keys on, large blocks pay for a bias that is written out, too. Of many more keys most
 # are far from a block, the smaller it is the more, and far keys need nothing written out.
@@ -167,8 +167,9 @@ class Parts:
             rest = self._flash(q, self.band.view(a, b, exempt, hi), a, b, exempt, hi)
             return merge_(rest, self(q, temper, a, b, lo, exempt))
         heads, rows = self.band.reversed.shape[0], b - a
-        keys = _TILE_KEYS["near" if rows <= _DIAGONAL else "far"]
-        step = max(keys, _TILE_ELEMENTS // (heads * rows))
+        step = _TILE_KEYS["far"]
+        if rows <= _DIAGONAL:
+            step = max(_TILE_KEYS["near"], _TILE_ELEMENTS // (heads * rows))
         mean: Mean | None = None
         for top in range(hi, lo, -step):
             bottom = max(lo, top - step)
