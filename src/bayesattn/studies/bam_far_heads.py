@@ -18,7 +18,7 @@ from bayesattn.evals.passkey import passkey
 from bayesattn.priors import GeneralizedGaussian
 from bayesattn.stats import judge_all, judge_effect, judge_given
 from bayesattn.studies.bam_retrieval import BamRetrieval, RetrievalRecipe
-from bayesattn.studies.language_models import PUBLISHED, LanguageTraining
+from bayesattn.studies.language_models import LanguageTraining
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
@@ -42,7 +42,8 @@ class FarHeadsRecipe(RetrievalRecipe):
 
 
 def _recipe(tier: Tier, lengths: tuple[str, ...]) -> FarHeadsRecipe:
-    fields = {**vars(BamRetrieval.recipes[tier]), "lengths": lengths, "variants": (PUBLISHED,)}
+    recipe = BamRetrieval.recipes[tier]
+    fields = {**vars(recipe), "lengths": lengths, "variants": (recipe.judged,)}
     return FarHeadsRecipe(**fields)
 
 
@@ -58,7 +59,7 @@ class BamFarHeads(Study[FarHeadsRecipe]):
         reported="β < 0 is required for far retrieval (third-party notes on the paper)",
     )
     method = (
-        "In the models of bam-retrieval under the published setting, a quarter of all heads, those "
+        "In the models of bam-retrieval that it is judged by, a quarter of all heads, those "
         "with the most negative β, are made local: log-prior -r/2. Passkeys are asked for again at "
         "several lengths. As many heads drawn at random from the others, several times, are the "
         "control. The claim needs heads with β < 0, and at the farthest length a loss of accuracy "
@@ -81,7 +82,7 @@ class BamFarHeads(Study[FarHeadsRecipe]):
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """β of all heads; accuracy by length as trained, without far heads, without others."""
         recipe = self.recipes[tier]
-        shapes = betas(recipe.model(PUBLISHED, seed, recipe.length))
+        shapes = betas(recipe.model(recipe.judged, seed, recipe.length))
         order = sorted(shapes, key=lambda head: shapes[head])
         count = max(1, round(recipe.share * len(order)))
         far, rest = order[:count], order[count:]
@@ -181,7 +182,7 @@ def make_local(model: LanguageModel, heads: Sequence[Head]) -> None:
 
 def accuracies(recipe: FarHeadsRecipe, seed: int, heads: Sequence[Head]) -> list[float]:
     """By length, with these heads made local."""
-    model = recipe.model(PUBLISHED, seed, recipe.length)
+    model = recipe.model(recipe.judged, seed, recipe.length)
     make_local(model, heads)
     found = passkey(
         model, ",".join(recipe.lengths), depths=recipe.depths, samples=recipe.samples, seed=seed

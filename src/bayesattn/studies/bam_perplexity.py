@@ -15,7 +15,7 @@ from bayesattn.evals.long_text import held_out
 from bayesattn.evals.perplexity import perplexity
 from bayesattn.stats import judge_below
 from bayesattn.studies.bam_retrieval import BamRetrieval, RetrievalRecipe
-from bayesattn.studies.language_models import PUBLISHED, LanguageTraining
+from bayesattn.studies.language_models import LanguageTraining
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
@@ -54,7 +54,7 @@ class BamPerplexity(Study[PerplexityRecipe]):
     )
     method = (
         "The models of bam-retrieval read held-out text of the Python documentation. At the "
-        "training length the perplexity of the published setting must not exceed that of RoPE by "
+        "training length the perplexity of the learned prior must not exceed that of RoPE by "
         "5%. Perplexity by position, up to many training lengths, is recorded for all."
     )
     null = "Perplexity of predicting every token by its frequency alone, over that of RoPE."
@@ -94,7 +94,7 @@ class BamPerplexity(Study[PerplexityRecipe]):
     def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
         """The ratio at the training length."""
         recipe = self.recipes[tier]
-        own, reference = (by_seed(numbers, f"{v}: inside") for v in (PUBLISHED, REFERENCE))
+        own, reference = (by_seed(numbers, f"{v}: inside") for v in (recipe.judged, REFERENCE))
         ratios = [mine / other for mine, other in zip(own, reference, strict=True)]
         judgement = judge_below(ratios, limit=COMPARABLE)
         inside, far = (

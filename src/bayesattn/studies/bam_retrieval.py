@@ -16,6 +16,7 @@ from bayesattn.stats import judge_all, judge_effect, judge_given
 from bayesattn.studies.exhibits import heatmap_exhibit
 from bayesattn.studies.language_models import (
     PUBLISHED,
+    SOONER,
     VARIANTS,
     LanguageRecipe,
     LanguageTraining,
@@ -68,8 +69,9 @@ class BamRetrieval(Study[RetrievalRecipe]):
         "unlike the authors' model, on passkey prompts of up to the training length. Then it is "
         "asked for passkeys in prompts of growing length, at all depths, answers teacher-forced, "
         "all five digits right. Scalings of RoPE and its window are applied after training, for "
-        "the very length asked. The published setting must reach 0.8 at the farthest length and "
-        "lead the best encoding without a learned prior by 0.2. If it does not reach 0.8 at the "
+        "the very length asked. The published setting (in the quick tier half of its heads are "
+        "local at first, which takes fewer steps) must reach 0.8 at the farthest length and lead "
+        "the best encoding without a learned prior by 0.2. If it does not reach 0.8 at the "
         "training length, there is nothing to judge by."
     )
     null = "Guessing five digits, 10⁻⁵."
@@ -77,9 +79,10 @@ class BamRetrieval(Study[RetrievalRecipe]):
         {
             Tier.QUICK: RetrievalRecipe(
                 seeds=2,
-                steps=400,
+                steps=350,
                 lengths=("1x", "2x", "4x", "8x"),
-                variants=("RoPE", PUBLISHED, "GGD mixed + SSMax"),
+                variants=("RoPE", SOONER),
+                judged=SOONER,
                 samples=1,
             ),
             Tier.FULL: RetrievalRecipe(
@@ -99,7 +102,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
                 length=512,
                 needle_share=0.0,
                 lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x", "256x", "500x"),
-                variants=(*ENCODINGS, "GGD", PUBLISHED, "GGD mixed + SSMax"),
+                variants=(*ENCODINGS, "GGD", PUBLISHED, SOONER),
             ),
         }
     )
@@ -120,20 +123,20 @@ class BamRetrieval(Study[RetrievalRecipe]):
         return found
 
     def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
-        """The published setting at the farthest length, and its lead there."""
+        """The learned prior at the farthest length, and its lead there."""
         recipe = self.recipes[tier]
-        own = by_seed(numbers, f"{PUBLISHED}: farthest")
+        own = by_seed(numbers, f"{recipe.judged}: farthest")
         others = [name for name in recipe.variants if name in ENCODINGS]
         best = max(others, key=lambda name: average(numbers, f"{name}: farthest"))
         theirs = by_seed(numbers, f"{best}: farthest")
         lead = [mine - other for mine, other in zip(own, theirs, strict=True)]
         farthest = recipe.lengths[-1]
         judgement = judge_given(
-            f"{PUBLISHED} at the training length",
-            judge_effect(by_seed(numbers, f"{PUBLISHED}: inside"), minimum=NEEDED),
+            f"{recipe.judged} at the training length",
+            judge_effect(by_seed(numbers, f"{recipe.judged}: inside"), minimum=NEEDED),
             judge_all(
                 {
-                    f"{PUBLISHED} at {farthest}": judge_effect(own, minimum=NEEDED),
+                    f"{recipe.judged} at {farthest}": judge_effect(own, minimum=NEEDED),
                     f"its lead over {best} at {farthest}": judge_effect(lead, minimum=AHEAD),
                 }
             ),
@@ -162,7 +165,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
         factors = [float(length.removesuffix("x")) for length in recipe.lengths]
         figure = Figure(figsize=(9, 3.8), layout="constrained")
         groups = {
-            "encodings": [v for v in recipe.variants if v in ENCODINGS or v == PUBLISHED],
+            "encodings": [v for v in recipe.variants if v in ENCODINGS or v == recipe.judged],
             "learned priors": [v for v in recipe.variants if v not in ENCODINGS],
         }
         for axes, (title, names) in zip(

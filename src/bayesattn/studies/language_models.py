@@ -25,6 +25,8 @@ ROPE: dict[str, Any] = {"prior": "uniform", "encoding": "rope"}
 THETA = BayesConfig.default_theta
 PUBLISHED = "GGD + SSMax"
 """The published setting: all heads start uniform, SSMax scales content and prior."""
+SOONER = "GGD mixed + SSMax"
+"""The same with half of the heads local at first: passkeys are learnt in fewer steps."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ class LanguageRecipe(Recipe):
     """Share of training sequences that begin with a passkey prompt; the authors' had none."""
     variants: tuple[str, ...]
     """Names from `VARIANTS`."""
+    judged: str = PUBLISHED
+    """The one of them that the claim is judged by."""
 
     def language(self, variant: str) -> LanguageConfig:
         """What is trained."""
