@@ -12,7 +12,7 @@ from bayesattn.stats import Outcome
 from bayesattn.studies import bam_far_heads as heads
 from bayesattn.studies import bam_perplexity as perplexity
 from bayesattn.studies import bam_retrieval as retrieval
-from bayesattn.studies.language_models import PUBLISHED, VARIANTS, after
+from bayesattn.studies.language_models import SOONER, VARIANTS, after
 from bayesattn.studies.runner import run_study
 from bayesattn.studies.study import Tier
 from bayesattn.training.language import load_language_model
@@ -27,8 +27,8 @@ SMALL = {
     "samples": 1,
 }
 STUDIES = {
-    retrieval.BamRetrieval: {"variants": ("RoPE", "RoPE, YaRN", PUBLISHED)},
-    perplexity.BamPerplexity: {"variants": ("RoPE", PUBLISHED), "stretch": 2, "sequences": 2},
+    retrieval.BamRetrieval: {"variants": ("RoPE", "RoPE, YaRN", SOONER)},
+    perplexity.BamPerplexity: {"variants": ("RoPE", SOONER), "stretch": 2, "sequences": 2},
     heads.BamFarHeads: {"draws": 2},
 }
 
@@ -52,6 +52,11 @@ def test_a_study_trains_measures_judges_and_draws(kind, runs, tmp_path):
     assert record.failure is None
     assert record.verdict.outcome is Outcome.INCONCLUSIVE  # one seed
     assert record.figures
+
+
+@pytest.mark.parametrize("kind", STUDIES)
+def test_what_is_judged_is_trained(kind):
+    assert all(recipe.judged in recipe.variants for recipe in kind.recipes.values())
 
 
 def test_the_three_studies_share_their_models(runs, monkeypatch):
@@ -97,7 +102,7 @@ def test_scalings_of_rope_do_nothing_at_the_training_length():
 
 def test_heads_made_local_are_those_and_no_others(runs):
     recipe = small(heads.BamFarHeads).recipes[Tier.QUICK]
-    model = load_language_model(recipe.training_of(PUBLISHED, 0).train())
+    model = load_language_model(recipe.training_of(SOONER, 0).train())
     before = heads.betas(model)
     heads.make_local(model, [(0, 1), (1, 3)])
     after_ = heads.betas(model)
@@ -117,7 +122,7 @@ def accuracies(published, rope, inside=(1.0, 1.0, 0.95)):
     variants = retrieval.BamRetrieval.recipes["quick"].variants
     found = {f"{variant}: farthest": [0.0] * 3 for variant in variants}
     found |= {f"{variant}: inside": inside for variant in variants}
-    return found | {"RoPE: farthest": rope, f"{PUBLISHED}: farthest": published}
+    return found | {"RoPE: farthest": rope, f"{SOONER}: farthest": published}
 
 
 @pytest.mark.parametrize(
@@ -153,7 +158,7 @@ def test_retrieval_that_was_never_learnt_says_nothing_of_reach():
 def test_perplexity_is_compared_with_rope(published, outcome):
     numbers = {"frequency": [200.0] * 3}
     for variant in perplexity.BamPerplexity.recipes["quick"].variants:
-        numbers[f"{variant}: inside"] = published if variant == PUBLISHED else [20.0] * 3
+        numbers[f"{variant}: inside"] = published if variant == SOONER else [20.0] * 3
         numbers[f"{variant}: farthest"] = [20.0] * 3
     found = verdict(perplexity.BamPerplexity, **numbers)
     assert found.outcome is outcome
