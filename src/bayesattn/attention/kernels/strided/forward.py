@@ -100,13 +100,12 @@ def attend_band(
         b = min(a + (block if far else min(block, _DIAGONAL)), end)
         rows = slice(a - end + num_queries, b - end + num_queries)
         factor = None if temper is None else temper[:, rows].flip(1)
-        flipped = scratch("queries", (*q.shape[:2], b - a, q.shape[3]), q)
-        _flip(q[:, :, rows], flipped)
+        flipped = q[:, :, rows].flip(2)
         if content is not None:
             flipped.mul_(content[:, rows].flip(1).unflatten(0, lead)[..., None])
         o, e = _attend_block(parts, flipped, factor, a, b)
-        _flip(o, out[:, :, rows])
-        _flip(e, evidence[:, :, rows])
+        out[:, :, rows] = o.flip(2)  # with out= torch would copy once more
+        evidence[:, :, rows] = e.flip(2)
 
 
 def _row(
@@ -119,10 +118,6 @@ def _row(
         bias.mul_(temper)
     bias[:, : max(0, exempt - lo)] = 0.0
     return lo, bias[:, None]
-
-
-def _flip(x: Tensor, into: Tensor) -> None:
-    torch.ops.aten.flip.out(x, [2], out=into)
 
 
 def _attend_block(parts: "Parts", q: Tensor, temper: Tensor | None, a: int, b: int) -> Mean:
