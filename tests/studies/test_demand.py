@@ -1,6 +1,7 @@
 """Trainings that a machine cannot do are refused before they begin."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,23 +27,17 @@ def test_quick_tiers_are_possible_and_cost_what_they_should():
     require_possible([TrainingJob(training) for training in every], 2)
 
 
-def test_days_of_work_are_refused(monkeypatch):
-    class Plenty:
-        available = 2**40
-
-    monkeypatch.setattr("psutil.virtual_memory", lambda: Plenty)
-    jobs = [TrainingJob(training) for training in trainings("bam-retrieval", Tier.PAPER)]
-    with pytest.raises(UserError, match=r"These \d+ trainings would take about [\d,]+ days here"):
-        require_possible(jobs, 2)
-
-
-def test_too_little_memory_is_refused(monkeypatch):
-    class Little:
-        available = 2**20
-
-    monkeypatch.setattr("psutil.virtual_memory", lambda: Little)
-    jobs = [TrainingJob(training) for training in trainings("bam-retrieval", Tier.QUICK)]
-    with pytest.raises(UserError, match=r"needs about \d+ GiB and 0 GiB are free"):
+@pytest.mark.parametrize(
+    ("free", "tier", "sentence"),
+    [
+        (2**40, Tier.PAPER, r"These \d+ trainings would take about [\d,]+ days here"),
+        (2**20, Tier.QUICK, r"needs about \d+ GiB and 0 GiB are free"),
+    ],
+)
+def test_what_takes_days_or_does_not_fit_is_refused(monkeypatch, free, tier, sentence):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=free))
+    jobs = [TrainingJob(training) for training in trainings("bam-retrieval", tier)]
+    with pytest.raises(UserError, match=sentence):
         require_possible(jobs, 2)
 
 
