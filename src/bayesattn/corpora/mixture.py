@@ -48,8 +48,8 @@ class Mixture:
     """Sequences of `length` tokens, a `share` of which begin with a needle prompt.
 
     Such a prompt is a document of its own; text of the corpus fills the rest of the sequence. What
-    a needle hides is given where it first stands: to learn digits that nothing tells is to learn
-    noise, and takes a model several times as many steps to find out how to copy them.
+    a needle hides is given where it first stands: digits that nothing tells are noise, in which a
+    model takes longer to find out how to copy them.
 
     Args:
         store: of the corpus.
