@@ -64,11 +64,11 @@ class TunnelMLP(Study[EqualRecipe]):
                 alphabet=20,
                 states=5,
                 length=20,
-                pairs=8,
+                pairs=4,
                 layers=3,
                 width=64,
                 steps=2000,
-                recall_steps=6000,
+                recall_steps=3000,
             ),
             Tier.PAPER: EqualRecipe(
                 seeds=5,
