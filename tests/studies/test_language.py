@@ -12,7 +12,7 @@ from bayesattn.stats import Outcome
 from bayesattn.studies import bam_far_heads as heads
 from bayesattn.studies import bam_perplexity as perplexity
 from bayesattn.studies import bam_retrieval as retrieval
-from bayesattn.studies.language_models import SOONER, VARIANTS, after
+from bayesattn.studies.language_models import FROZEN, SOONER, VARIANTS, after
 from bayesattn.studies.runner import run_study
 from bayesattn.studies.study import Tier
 from bayesattn.training.language import load_language_model
@@ -78,6 +78,21 @@ def test_every_variant_is_a_model_that_can_be_built_and_changed_later(variant, t
     assert config.ssmax == ("SSMax" in variant)
     local = variant.startswith("local")
     assert (config.sliding_window == recipe.length) if local else config.sliding_window is None
+
+
+@pytest.mark.parametrize(("variant", "moves"), [(SOONER, True), (FROZEN, False)])
+def test_frozen_priors_stay_and_slow_ones_move(runs, variant, moves):
+    recipe = small(retrieval.BamRetrieval).recipes[Tier.QUICK]
+    model = load_language_model(recipe.training_of(variant, 0).train())
+    before = recipe.language(variant).build(model.tokenizer, 0)
+    slow = [
+        (a, b)
+        for (name, a), b in zip(before.named_parameters(), model.model.parameters(), strict=True)
+        if "theta_beta" in name or "ssmax" in name
+    ]
+    assert slow
+    assert all(torch.equal(a, b) != moves for a, b in slow)
+    assert recipe.training_of("RoPE", 0).config.prior_lr is None
 
 
 def test_scalings_of_rope_do_nothing_at_the_training_length():

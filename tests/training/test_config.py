@@ -41,7 +41,7 @@ def test_configs_of_older_runs_are_still_the_same():
         ("lr", 0.0, "lr must be positive"),
         ("lr", float("nan"), "lr must be positive, not nan"),
         ("lr", float("inf"), "lr must be positive"),
-        ("prior_lr", -1.0, "prior_lr must be positive"),
+        ("prior_lr", -1.0, "prior_lr must be 0 or more"),
         ("clip", 0.0, "clip must be positive"),
         ("weight_decay", -0.1, "weight_decay must be 0 or more"),
         ("target", -0.1, "target must be 0 or more"),

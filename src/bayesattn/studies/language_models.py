@@ -25,8 +25,12 @@ ROPE: dict[str, Any] = {"prior": "uniform", "encoding": "rope"}
 THETA = BayesConfig.default_theta
 PUBLISHED = "GGD + SSMax"
 """The published setting: all heads start uniform, SSMax scales content and prior."""
-SOONER = "GGD mixed + SSMax"
-"""The same with half of the heads local at first: passkeys are learnt in fewer steps."""
+SLOW = {"prior_lr": 5e-4}
+"""Priors and temperatures at an eighth of the rate of the rest, so that heads stay what they are."""
+SOONER = "GGD mixed, slow + SSMax"
+"""Half of the heads local at first, and priors that move slowly: passkeys take fewer steps."""
+FROZEN = "GGD mixed, frozen + SSMax"
+"""The same with priors and temperatures as they begin: what is left if nothing of them is learnt."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Variant:
     """Fields of the `LanguageConfig`."""
     later: dict[str, Any] = field(default_factory=dict)
     """Settings of the model that are changed after training; see `after`."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """Fields of the `TrainConfig` in which it differs from all others."""
 
 
 def _both(
@@ -60,6 +66,8 @@ VARIANTS: dict[str, Variant] = {
     **_both("sinusoidal", {"prior": "uniform", "encoding": "sinusoidal"}),
     **_both("GGD", GGD),
     **_both("GGD mixed", {**GGD, "prior_options": MIXED}),
+    SOONER: Variant({**GGD, "prior_options": MIXED}, training=SLOW),
+    FROZEN: Variant({**GGD, "prior_options": MIXED}, training={"prior_lr": 0.0}),
     "GGD alibi + SSMax": Variant({**GGD, "prior_options": {"init": "alibi"}}),
     "GGD sampled + SSMax": Variant({**GGD, "prior_options": {"init": "sampled"}}),
     "GGD + SSMax on content": Variant({**GGD, "ssmax_scope": "content"}),
@@ -125,7 +133,7 @@ class LanguageRecipe(Recipe):
         )
 
     def training(self, seed: int) -> TrainConfig:
-        """How, the same for all."""
+        """How, the same for all that do not say otherwise."""
         return TrainConfig(
             steps=self.steps,
             batch_size=self.batch_size,
@@ -138,7 +146,8 @@ class LanguageRecipe(Recipe):
 
     def training_of(self, variant: str, seed: int) -> "LanguageTraining":
         """What decides the model."""
-        return LanguageTraining(self.language(variant), self.training(seed))
+        config = replace(self.training(seed), **VARIANTS[variant].training)
+        return LanguageTraining(self.language(variant), config)
 
     def trainings(self, seed: int) -> dict[str, "LanguageTraining"]:
         """Of every variant; some differ only after training."""

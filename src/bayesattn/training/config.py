@@ -28,7 +28,7 @@ class TrainConfig:
     lr: float = 3e-3
     """Learning rate at its highest."""
     prior_lr: float | None = None
-    """Learning rate of priors and SSMax; lr if not given."""
+    """Learning rate of priors and SSMax; lr if not given, and 0 keeps them as they begin."""
     optimizer: Literal["adamw", "muon", "radam"] = "adamw"
     """adamw, radam, or muon for hidden matrices with adamw for the rest."""
     betas: tuple[float, float] = (0.9, 0.99)
@@ -85,10 +85,10 @@ class TrainConfig:
         for name in ("evaluate_every", "checkpoint_every", "threads"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, "1 or more", value)
-        for name in ("lr", "prior_lr", "clip"):
+        for name in ("lr", "clip"):
             value = getattr(self, name)
             _require(value is None or 0 < value < math.inf, name, "positive", value)
-        for name in ("weight_decay", "target"):
+        for name in ("prior_lr", "weight_decay", "target"):
             value = getattr(self, name)
             _require(value is None or 0 <= value < math.inf, name, "0 or more", value)
         _require(0 <= self.seed < 2**63, "seed", "between 0 and 2^63 - 1", self.seed)
