@@ -52,11 +52,11 @@ class TunnelMLP(Study[EqualRecipe]):
                 alphabet=10,
                 states=3,
                 length=10,
-                pairs=4,
+                pairs=2,
                 layers=2,
                 width=64,
                 steps=400,
-                recall_steps=600,
+                recall_steps=400,
                 batch_size=32,
             ),
             Tier.FULL: EqualRecipe(
