@@ -67,6 +67,7 @@ VARIANTS: dict[str, Variant] = {
     **_both("GGD", GGD),
     **_both("GGD mixed", {**GGD, "prior_options": MIXED}),
     SOONER: Variant({**GGD, "prior_options": MIXED}, training=SLOW),
+    "GGD, slow + SSMax": Variant(GGD, training=SLOW),
     FROZEN: Variant({**GGD, "prior_options": MIXED}, training={"prior_lr": 0.0}),
     "GGD alibi + SSMax": Variant({**GGD, "prior_options": {"init": "alibi"}}),
     "GGD sampled + SSMax": Variant({**GGD, "prior_options": {"init": "sampled"}}),
