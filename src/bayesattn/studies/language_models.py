@@ -26,11 +26,11 @@ THETA = BayesConfig.default_theta
 PUBLISHED = "GGD + SSMax"
 """The published setting: all heads start uniform, SSMax scales content and prior."""
 SLOW = {"prior_lr": 5e-4}
-"""Priors and temperatures at an eighth of the rate of the rest, so that heads stay what they are."""
+"""Priors and temperatures at an eighth of the rate of the rest: heads stay what they are."""
 SOONER = "GGD mixed, slow + SSMax"
 """Half of the heads local at first, and priors that move slowly: passkeys take fewer steps."""
 FROZEN = "GGD mixed, frozen + SSMax"
-"""The same with priors and temperatures as they begin: what is left if nothing of them is learnt."""
+"""The same with priors and temperatures as they begin: what is left if they learn nothing."""
 
 
 @dataclass(frozen=True)
