@@ -20,17 +20,16 @@ from bayesattn.training.language import (
 from bayesattn.training.language_config import LanguageConfig
 from bayesattn.training.runs import Run
 
-MIXED = {"init": "mixed"}
 ROPE: dict[str, Any] = {"prior": "uniform", "encoding": "rope"}
 THETA = BayesConfig.default_theta
 PUBLISHED = "GGD + SSMax"
 """The published setting: all heads start uniform, SSMax scales content and prior."""
-SLOW = {"prior_lr": 5e-4}
-"""Priors and temperatures at an eighth of the rate of the rest: heads stay what they are."""
 SOONER = "GGD mixed, slow + SSMax"
 """Half of the heads local at first, and priors that move slowly: passkeys take fewer steps."""
 FROZEN = "GGD mixed, frozen + SSMax"
 """The same with priors and temperatures as they begin: what is left if they learn nothing."""
+SLOW = 1 / 8
+"""Rate of priors and temperatures in rates of the rest, so low that heads stay what they are."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Variant:
     """Fields of the `LanguageConfig`."""
     later: dict[str, Any] = field(default_factory=dict)
     """Settings of the model that are changed after training; see `after`."""
-    training: dict[str, Any] = field(default_factory=dict)
-    """Fields of the `TrainConfig` in which it differs from all others."""
+    rate: float = 1.0
+    """At which its priors and temperatures learn, in rates of the rest."""
 
 
 def _both(
@@ -56,6 +55,14 @@ def _both(
 
 
 GGD: dict[str, Any] = {"prior": "ggd"}
+MIXED: dict[str, Any] = {**GGD, "prior_options": {"init": "mixed"}}
+
+
+def _slow(**changes: Any) -> Variant:
+    """`SOONER` but for some fields of its `LanguageConfig`."""
+    return Variant({**MIXED, **changes}, rate=SLOW)
+
+
 VARIANTS: dict[str, Variant] = {
     **_both("NoPE", {"prior": "uniform"}),
     **_both("ALiBi", {"prior": "laplace"}),
@@ -65,20 +72,18 @@ VARIANTS: dict[str, Variant] = {
     **_both("local RoPE", ROPE, {"sliding_window": 1.0}),
     **_both("sinusoidal", {"prior": "uniform", "encoding": "sinusoidal"}),
     **_both("GGD", GGD),
-    **_both("GGD mixed", {**GGD, "prior_options": MIXED}),
-    SOONER: Variant({**GGD, "prior_options": MIXED}, training=SLOW),
-    "GGD, slow + SSMax": Variant(GGD, training=SLOW),
-    FROZEN: Variant({**GGD, "prior_options": MIXED}, training={"prior_lr": 0.0}),
-    "GGD alibi + SSMax": Variant({**GGD, "prior_options": {"init": "alibi"}}),
-    "GGD sampled + SSMax": Variant({**GGD, "prior_options": {"init": "sampled"}}),
-    "GGD + SSMax on content": Variant({**GGD, "ssmax_scope": "content"}),
-    "GGD mixed + SSMax on content": Variant(
-        {**GGD, "prior_options": MIXED, "ssmax_scope": "content"}
-    ),
-    "GGD positive + SSMax": Variant({**GGD, "prior_options": {"positive": True}}),
-    "GGD shared + SSMax": Variant({**GGD, "shared_prior": True}),
+    SOONER: _slow(),
+    "GGD mixed, slow": _slow(ssmax=False),
+    "GGD mixed, slow + SSMax on content": _slow(ssmax_scope="content"),
+    "GGD mixed + SSMax": Variant(MIXED),
+    FROZEN: Variant(MIXED, rate=0.0),
+    "GGD uniform, slow + SSMax": _slow(prior_options={}),
+    "GGD alibi, slow + SSMax": _slow(prior_options={"init": "alibi"}),
+    "GGD sampled, slow + SSMax": _slow(prior_options={"init": "sampled"}),
+    "GGD mixed positive, slow + SSMax": _slow(prior_options={"init": "mixed", "positive": True}),
+    "GGD mixed shared, slow + SSMax": _slow(shared_prior=True),
 }
-"""The first eight pairs are encodings; the rest are ablations of the published setting."""
+"""The first eight pairs are encodings; of the rest each differs from `SOONER` in one thing."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +152,9 @@ class LanguageRecipe(Recipe):
 
     def training_of(self, variant: str, seed: int) -> "LanguageTraining":
         """What decides the model."""
-        config = replace(self.training(seed), **VARIANTS[variant].training)
-        return LanguageTraining(self.language(variant), config)
+        config, rate = self.training(seed), VARIANTS[variant].rate
+        own = config if rate == 1 else replace(config, prior_lr=rate * config.lr)
+        return LanguageTraining(self.language(variant), own)
 
     def trainings(self, seed: int) -> dict[str, "LanguageTraining"]:
         """Of every variant; some differ only after training."""
