@@ -49,9 +49,12 @@ class Band:
 
     def view(self, a: int, b: int, lo: int, hi: int) -> Tensor:
         """[H, b-a, hi-lo] log-prior of queries b-1 .. a against keys lo .. hi-1, not copied."""
-        width = self.masked.shape[1]
-        start = self.masked.storage_offset() + self.end - b + lo
-        return self.masked.as_strided((self.masked.shape[0], b - a, hi - lo), (width, 1, 1), start)
+        return self._over(self.masked, a, b, lo, hi)
+
+    def _over(self, line: Tensor, a: int, b: int, lo: int, hi: int) -> Tensor:
+        """The same over any line [.., end + block - 1] of values by reversed distance."""
+        start = line.storage_offset() + self.end - b + lo
+        return line.as_strided((line.shape[0], b - a, hi - lo), (line.shape[1], 1, 1), start)
 
     def columns(self, a: int, b: int, lo: int, hi: int) -> slice:
         """Columns of the reversed table under that view: p + j runs over hi-lo + b-a-1 values."""
@@ -62,14 +65,18 @@ class Band:
     ) -> Tensor:
         """`view` with row p multiplied by temper[:, p] and exempt keys at 0, written into `out`.
 
-        Where something is invisible or exempt it is built in skewed layout, rows of p + j, in which
-        it is an outer product and invisible pairs are whole columns; they are masked after the
-        multiplication, since -inf · 0 is NaN at n = 1.
+        What is invisible is masked after the multiplication, since -inf · 0 is NaN at n = 1. Where
+        a window ends or keys are exempt it is built in skewed layout, rows of p + j, in which it is
+        an outer product and invisible pairs are whole columns.
         """
         heads, rows = self.reversed.shape[0], b - a
-        if temper is not None and hi <= a + 1 and lo >= max(self.exempt, b - self.span):
+        if temper is not None and lo >= max(self.exempt, b - self.span):
             tile = out[: heads * rows * (hi - lo)].view(heads, rows, hi - lo)
-            return torch.mul(self.view(a, b, lo, hi), temper[:, :, None], out=tile)
+            torch.mul(self._over(self.reversed, a, b, lo, hi), temper[:, :, None], out=tile)
+            if hi > (first := max(lo, a + 1)):  # later than some of the queries
+                hidden = self.masked[:1] - self.reversed[:1]
+                tile[:, :, first - lo :] += self._over(hidden, a, b, first, hi)
+            return tile
         line = self.reversed[:, None, self.columns(a, b, lo, hi)]
         width = line.shape[2]
         skewed = out[: heads * rows * width].view(heads, rows, width)
