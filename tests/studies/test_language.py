@@ -200,3 +200,9 @@ def test_far_heads_must_exist_and_cost_more_than_others(effect, negative, to_los
 def test_frequency_is_the_perplexity_without_context():
     assert perplexity._by_frequency(np.array([0, 1, 2, 3])) == pytest.approx(4.0)
     assert perplexity._by_frequency(np.array([5, 5, 5])) == pytest.approx(1.0)
+
+
+def test_long_prompts_are_few():
+    recipe = retrieval.BamRetrieval.recipes[Tier.FULL]
+    counts = [recipe.prompts(128 * factor) for factor in (1, 32, 64, 128, 256, 512)]
+    assert counts == [(10, 2), (10, 2), (5, 1), (5, 1), (3, 1), (3, 1)]
