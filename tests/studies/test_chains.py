@@ -51,6 +51,8 @@ def test_the_study_trains_measures_judges_and_draws(study):
     assert len(found["short, 1 layers: scratch error"]) == 1
     assert "direct, 1 layers: scratch error" not in found
     assert "filler, 1 layers: followed" not in found
+    old, new = (found[f"cot, 1 layers: kl to {name}"] for name in ("old", "overwritten"))
+    assert found["cot, 1 layers: followed"] == old - new
     assert len(found["S3, product: mae"]) == len(found["Z3, none: kl"]) == 3
     assert max(found["noise of chains: error"]) < 0.6
     verdict = study.judge(Tier.QUICK, numbers)

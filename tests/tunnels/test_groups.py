@@ -164,7 +164,7 @@ def test_prefix_products_apply_the_first_action_first():
 def test_equal_beliefs_go_to_the_first():
     beliefs = torch.tensor([[0.1, 0.45, 0.45], [0.3, 0.3 + 1e-12, 0.4]], dtype=torch.float64)
     assert most_probable(beliefs).tolist() == [1, 2]
-    assert most_probable(torch.tensor([0.3, 0.3 + 1e-12, 0.2])).tolist() == 0
+    assert most_probable(torch.tensor([0.3, 0.3 + 1e-12, 0.2], dtype=torch.float64)).tolist() == 0
 
 
 @pytest.mark.parametrize(
