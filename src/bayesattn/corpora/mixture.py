@@ -27,8 +27,8 @@ class Windows:
         inside = self.documents[:, 1:] == self.documents[:, :-1]
         return inside if self.given is None else inside & ~self.given[:, 1:]
 
-    def rows(self, rows: slice) -> "Windows":
-        """Some of the sequences."""
+    def rows(self, rows: slice | Tensor) -> "Windows":
+        """Some of the sequences, or all in another order."""
         given = None if self.given is None else self.given[rows]
         return Windows(self.tokens[rows], self.documents[rows], given)
 
@@ -79,7 +79,17 @@ class Mixture:
             maker.training(1, length, Generator().manual_seed(0))
 
     def batch(self, indices: Tensor, generator: Generator) -> Windows:
-        """Windows number `indices` [B] of the corpus, some behind a prompt, as `generator` says."""
+        """Windows number `indices` [B] of the corpus, some behind a prompt, as `generator` says.
+
+        Windows that are cut alike stand next to each other: attention reads them together, and
+        would have to copy them if they were scattered.
+        """
+        windows = self._draw(indices, generator)
+        cuts = windows.documents.tolist()
+        order = torch.tensor(sorted(range(len(cuts)), key=lambda row: cuts[row]))
+        return windows.rows(order)
+
+    def _draw(self, indices: Tensor, generator: Generator) -> Windows:
         tokens, documents = self.store.windows("train", self.length, indices, self.seed)
         if not self.share or self.maker is None:
             return Windows(tokens, documents)
