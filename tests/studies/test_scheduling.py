@@ -8,7 +8,9 @@ import pytest
 from bayesattn.studies import Tier
 from bayesattn.studies.costs import Costs
 from bayesattn.studies.engines import Ended
-from bayesattn.studies.jobs import MeasurementJob, TrainingJob
+from bayesattn.studies.jobs import MeasurementJob, TrainingJob, measurements
+from bayesattn.studies.registry import all_studies
+from bayesattn.studies.runner import run_studies
 from bayesattn.studies.scheduling import affordable, plan, remaining, run_jobs, to_do
 from tests.studies.toy import toy
 from tests.studies.work import Errand
@@ -172,3 +174,50 @@ def test_measured_numbers_count_only_while_recipe_and_code_are_the_same(
     assert not job.done()
     job.run()
     assert job.done()
+
+
+def split(tmp_path, measured):
+    """A toy whose seeds are measured in two parts, each from a model of its own."""
+    models = {name: Model(tmp_path / "runs" / name) for name in ("Left, slow", "Right")}
+
+    def measure_part(self, tier, seed, part):
+        measured.append((seed, part))
+        return {f"{part}: effect": 1.0} | ({"effect": 5.0 + seed} if part == "Right" else {})
+
+    return toy(
+        "split",
+        trainings=lambda self, tier, seed: models,
+        parts=lambda self, tier: tuple(models),
+        measure_part=measure_part,
+    )
+
+
+def test_parts_of_a_seed_wait_for_their_own_model_and_are_measured_once(tmp_path):
+    measured = []
+    study = split(tmp_path, measured)
+    jobs = plan([study], Tier.QUICK, [range(2)], tmp_path)
+    own = [job for job in jobs["split"] if isinstance(job, MeasurementJob)]
+    assert [job.name for job in own] == [
+        "split-quick-left-slow-0",
+        "split-quick-right-0",
+        "split-quick-left-slow-1",
+        "split-quick-right-1",
+    ]
+    assert own[0].needs == {"Left, slow"} and own[3].needs == {"Right"}
+    own[1].run()
+    assert [*to_do(jobs)] == ["Left, slow", "Right", *(own[i].name for i in (0, 2, 3))]
+    (found,) = run_studies([study], Tier.QUICK, tmp_path, 2)
+    assert measured == [(0, "Right"), (0, "Left, slow"), (1, "Left, slow"), (1, "Right")]
+    assert found.seeds == (0, 1) and found.command.endswith("--seeds 2")
+    assert found.numbers == {
+        seed: {"Left, slow: effect": 1.0, "Right: effect": 1.0, "effect": 5.0 + seed}
+        for seed in (0, 1)
+    }
+
+
+def test_no_two_parts_of_a_study_have_the_same_name():
+    for study in all_studies():
+        for tier, recipe in study.recipes.items():
+            names = [job.name for job in measurements(study, tier, range(recipe.seeds), Path())]
+            assert len(set(names)) == len(names)
+            assert set(study.parts(tier)) <= set(study.trainings(tier, 0))

@@ -1,4 +1,4 @@
-"""The work of studies in pieces: trainings, and measurements of one seed.
+"""The work of studies in pieces: trainings, and measurements of one seed or of a part of it.
 
 Each piece leaves a file behind when it is done and is not done again while that file stands, so it
 does not matter which process or machine does it, nor how often everything is stopped in between.
@@ -28,7 +28,7 @@ from bayesattn.training.errors import Interrupted
 from bayesattn.training.files import write_json
 
 FOLDER = "measured"
-"""Beside the ledger: one file per study, tier and seed."""
+"""Beside the ledger: one file per study, tier, part and seed."""
 
 
 class Job(Protocol):
@@ -105,22 +105,26 @@ class MeasurementJob:
     seed: int
     folder: Path
     """Of the ledger."""
+    part: str | None = None
+    """One of the study's; None for all of it."""
 
     @property
     def name(self) -> str:
-        """Study, tier and seed."""
+        """Study, tier, part and seed."""
         return f"{self.kind}-{self.seed}"
 
     @property
     def kind(self) -> str:
-        """Study and tier."""
-        return f"{self.study.claim.id}-{self.tier}"
+        """Study, tier and part."""
+        whole = f"{self.study.claim.id}-{self.tier}"
+        return whole if self.part is None else f"{whole}-{_file_name(self.part)}"
 
     @property
     def needs(self) -> frozenset[str]:
         """Its trainings."""
-        trainings = self.study.trainings(self.tier, self.seed).values()
-        return frozenset(training.folder.name for training in trainings)
+        trainings = self.study.trainings(self.tier, self.seed)
+        wanted = trainings if self.part is None else [self.part]
+        return frozenset(trainings[name].folder.name for name in wanted)
 
     @property
     def file(self) -> Path:
@@ -149,7 +153,7 @@ class MeasurementJob:
     def run(self) -> None:
         """Measure, and keep the numbers."""
         start = time.perf_counter()
-        numbers = plain(self.study.measure(self.tier, self.seed))
+        numbers = plain(self._measure())
         seconds = round(time.perf_counter() - start, 3)
         found = {"origin": self.origin(), "commit": commit(), "seconds": seconds}
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -159,6 +163,19 @@ class MeasurementJob:
         """As the file says."""
         found = self.measured()
         return None if found is None else found["seconds"]
+
+    def _measure(self) -> Numbers:
+        if self.part is None:
+            return self.study.measure(self.tier, self.seed)
+        return self.study.measure_part(self.tier, self.seed, self.part)
+
+
+def measurements(
+    study: AnyStudy, tier: Tier, seeds: Sequence[int], folder: Path
+) -> list[MeasurementJob]:
+    """All measurements of a study."""
+    parts = study.parts(tier) or (None,)
+    return [MeasurementJob(study, tier, seed, folder, part) for seed in seeds for part in parts]
 
 
 def attempt(job: Job, runs: str) -> Failure | None:
@@ -210,6 +227,15 @@ def failure(error: Exception) -> Failure:
     text = "".join(traceback.format_exception(error))
     sentence = " ".join(f"{type(error).__name__}: {error}".split())
     return Failure(sentence=sentence, traceback=re.sub(r'File "([^"]+)"', _short, text))
+
+
+def _file_name(part: str) -> str:
+    """What a file can be called.
+
+    >>> _file_name("RoPE, YaRN + SSMax")
+    'rope-yarn-ssmax'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-")
 
 
 def _short(match: re.Match[str]) -> str:

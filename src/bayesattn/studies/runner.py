@@ -10,7 +10,7 @@ from bayesattn.environment import commit, environment
 from bayesattn.errors import UserError
 from bayesattn.studies.costs import Costs
 from bayesattn.studies.engines import Ended, Engine, Here
-from bayesattn.studies.jobs import Job, MeasurementJob, attempt, failure, one_thread
+from bayesattn.studies.jobs import Job, MeasurementJob, attempt, failure, measurements, one_thread
 from bayesattn.studies.ledger import (
     NAME,
     ExhibitFile,
@@ -70,7 +70,7 @@ def run_study(study: AnyStudy, tier: Tier, folder: Path, count: int | None = Non
         folder: of the ledger; figures and exhibits are written there.
         count: number of seeds, the recipe's if None.
     """
-    jobs = [MeasurementJob(study, tier, seed, folder) for seed in seeds_of(study, tier, count)]
+    jobs = measurements(study, tier, seeds_of(study, tier, count), folder)
     for job in jobs:
         if failed := attempt(job, str(runs_folder())):
             return record(study, tier, jobs, failed)
@@ -137,8 +137,13 @@ def record(
 ) -> Record:
     """Judge and draw what the jobs have measured; what `failed` before, or now, is recorded."""
     folder = jobs[0].folder
-    found = {job.seed: job.measured() for job in jobs}
-    numbers: dict[int, Numbers] = {seed: own["numbers"] for seed, own in found.items() if own}
+    seeds = tuple(dict.fromkeys(job.seed for job in jobs))
+    numbers: dict[int, Numbers] = {}
+    seconds = 0.0
+    for job in jobs:
+        if found := job.measured():
+            numbers[job.seed] = {**numbers.get(job.seed, {}), **found["numbers"]}
+            seconds += found["seconds"]
     verdict, figures, exhibits = None, (), ()
     if failed is None:
         try:
@@ -154,14 +159,14 @@ def record(
         method=study.method,
         null=study.null,
         tier=tier,
-        seeds=tuple(found),
+        seeds=seeds,
         recipe=asdict(study.recipes[tier]),
         verdict=verdict,
         failure=failed,
         numbers=numbers,
         figures=figures,
-        command=f"bayesattn study run {study.claim.id} --tier {tier} --seeds {len(jobs)}",
-        seconds=round(sum(own["seconds"] for own in found.values() if own), 3),
+        command=f"bayesattn study run {study.claim.id} --tier {tier} --seeds {len(seeds)}",
+        seconds=round(seconds, 3),
         commit=commit(),
         environment=environment(),
         exhibits=exhibits,

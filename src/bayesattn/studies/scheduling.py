@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bayesattn.studies.costs import Costs
 from bayesattn.studies.engines import Ended, Engine
-from bayesattn.studies.jobs import Job, MeasurementJob, TrainingJob
+from bayesattn.studies.jobs import Job, TrainingJob, measurements
 from bayesattn.studies.registry import AnyStudy
 from bayesattn.studies.study import Tier
 
@@ -30,8 +30,7 @@ def plan(
             for seed in own
             for training in study.trainings(tier, seed).values()
         }
-        measurements = (MeasurementJob(study, tier, seed, folder) for seed in own)
-        jobs[study.claim.id] = [*trainings.values(), *measurements]
+        jobs[study.claim.id] = [*trainings.values(), *measurements(study, tier, own, folder)]
     return jobs
 
 

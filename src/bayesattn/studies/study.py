@@ -126,6 +126,14 @@ class Study(ABC, Generic[R]):
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Numbers of one seed."""
 
+    def parts(self, tier: Tier) -> Sequence[str]:
+        """Trainings that `measure_part` looks at one by one, if a whole seed takes too long."""
+        return ()
+
+    def measure_part(self, tier: Tier, seed: int, part: str) -> Numbers:
+        """Numbers of one seed from one of the `parts`; those of all are what `measure` finds."""
+        raise NotImplementedError
+
     @abstractmethod
     def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
         """Verdict from the numbers of all seeds."""
