@@ -75,7 +75,7 @@ class CotExtender(Study[ChainRecipe]):
                 hops=3,
                 arms=(("direct", 2), ("cot", 2), ("filler", 2)),
                 width=48,
-                steps=750,
+                steps=600,
                 lr=4e-3,
                 sequences=240,
                 chains=32,

@@ -55,7 +55,7 @@ class TunnelMLP(Study[EqualRecipe]):
                 pairs=2,
                 layers=2,
                 width=64,
-                steps=400,
+                steps=300,
                 recall_steps=400,
                 batch_size=32,
             ),
