@@ -34,6 +34,7 @@ from bayesattn.probes.capture import Captured, capture
 from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.measured import plain
 from bayesattn.training import Run, load_predictor
+from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.tunnels import Batch
 
 SETTLED, HALF = 0.1, 0.5
@@ -123,7 +124,7 @@ def measure_drift(run: Run, *, sequences: int = 128, seed: int = EVAL_SEED) -> D
         sequences: how many to look at, the same at every checkpoint.
         seed: of the sequences.
     """
-    steps = run.steps()
+    steps = _milestones(run)
     if len(steps) < FEWEST_CHECKPOINTS:
         kept = "no checkpoint" if not steps else f"{len(steps)} checkpoints, of the end only"
         kept = "one checkpoint only" if len(steps) == 1 else kept
@@ -133,6 +134,16 @@ def measure_drift(run: Run, *, sequences: int = 128, seed: int = EVAL_SEED) -> D
     batch = tunnel.sample(sequences, Generator().manual_seed(seed))
     models = [load_predictor(run, step)[0] for step in steps[:-1]]
     return follow(steps, [*models, final], batch)
+
+
+def _milestones(run: Run) -> list[int]:
+    """Steps of checkpoints that the run meant to keep, and its last.
+
+    Others were written when a while had passed, so it depends on the machine whether they exist.
+    """
+    steps = run.steps()
+    meant = {*checkpoint_steps(run.config["training"]["steps"]), *steps[-1:]}
+    return [step for step in steps if step in meant]
 
 
 def follow(steps: Sequence[int], models: Sequence[Predictor], batch: Batch) -> Drift:
