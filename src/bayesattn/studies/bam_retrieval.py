@@ -84,7 +84,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
         {
             Tier.QUICK: RetrievalRecipe(
                 seeds=1,  # one that has learned shows more than two that have not
-                steps=450,
+                steps=350,
                 lengths=("1x", "2x", "4x", "8x"),
                 variants=("RoPE", SOONER),
                 judged=SOONER,

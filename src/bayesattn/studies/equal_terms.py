@@ -6,6 +6,7 @@ the extent that a parameter is used once per token, which holds for all but the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 from bayesattn.models.architectures import (
@@ -82,23 +83,28 @@ class EqualRecipe(Recipe):
 
     def architecture(self, name: str, tunnel: Tunnel) -> Architecture:
         """One of `ARCHITECTURES`, as large as the transformer."""
-        transformer = Transformer(
-            layers=self.layers,
-            width=self.width,
-            heads=self.heads,
-            prior="ggd",
-            prior_options={"init": "mixed"},
-            exempt_header=True,
-        )
-        if name == TRANSFORMER:
-            return transformer
-        budget = count_parameters(transformer, tunnel)
-        plain: dict[str, Architecture] = {
-            "mamba": Mamba(layers=self.layers, width=self.width),
-            "lstm": LSTM(layers=self.layers, width=self.width),
-        }
-        if name in plain:
-            return match_parameters(plain[name], tunnel, budget)
-        context = name.removeprefix("mlp ")
-        mlp = MLP(layers=self.layers, width=self.width, context=context)  # pyright: ignore[reportArgumentType]
-        return match_parameters(mlp, tunnel, budget)
+        return _architecture(self, name, tunnel)
+
+
+@cache  # sizing takes a while, and every seed asks again
+def _architecture(recipe: EqualRecipe, name: str, tunnel: Tunnel) -> Architecture:
+    transformer = Transformer(
+        layers=recipe.layers,
+        width=recipe.width,
+        heads=recipe.heads,
+        prior="ggd",
+        prior_options={"init": "mixed"},
+        exempt_header=True,
+    )
+    if name == TRANSFORMER:
+        return transformer
+    budget = count_parameters(transformer, tunnel)
+    plain: dict[str, Architecture] = {
+        "mamba": Mamba(layers=recipe.layers, width=recipe.width),
+        "lstm": LSTM(layers=recipe.layers, width=recipe.width),
+    }
+    if name in plain:
+        return match_parameters(plain[name], tunnel, budget)
+    context = name.removeprefix("mlp ")
+    mlp = MLP(layers=recipe.layers, width=recipe.width, context=context)  # pyright: ignore[reportArgumentType]
+    return match_parameters(mlp, tunnel, budget)

@@ -104,7 +104,7 @@ class LLMArchitecture(Study[ArchitectureRecipe]):
     null = "The difference between models with full heads from different seeds."
     recipes = MappingProxyType(
         {
-            Tier.QUICK: ArchitectureRecipe(seeds=2, alphabet=8, window=10, steps=450),
+            Tier.QUICK: ArchitectureRecipe(seeds=2, alphabet=8, window=10, steps=300),
             Tier.FULL: ArchitectureRecipe(
                 seeds=3, alphabet=10, window=12, steps=3000, sequences=512
             ),

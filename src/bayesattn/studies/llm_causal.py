@@ -74,7 +74,7 @@ class LLMCausal(Study[CausalRecipe]):
     null = "Cuts of random axes in the span of components 2 to 10, orthogonal to the axis."
     recipes = MappingProxyType(
         {
-            Tier.QUICK: CausalRecipe(seeds=2, each=8, shots=4, axes=20, depths={MIDDLE: (0.85,)}),
+            Tier.QUICK: CausalRecipe(seeds=2, each=6, shots=4, axes=20, depths={MIDDLE: (0.85,)}),
             Tier.FULL: CausalRecipe(
                 seeds=3,
                 each=8,

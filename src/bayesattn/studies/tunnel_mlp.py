@@ -56,7 +56,7 @@ class TunnelMLP(Study[EqualRecipe]):
                 layers=2,
                 width=64,
                 steps=300,
-                recall_steps=400,
+                recall_steps=300,
                 batch_size=32,
             ),
             Tier.FULL: EqualRecipe(
