@@ -149,6 +149,10 @@ def test_experience_is_kept_and_the_pace_of_this_machine_applies_to_what_was_rec
     costs.note(known)
     assert costs.pace == 2
     assert [costs.expected(job) for job in (known, other, new)] == [20, 80, 60]
+    strange = Errand(tmp_path, "strange", 700.0, kind="strange")
+    (tmp_path / "strange.ended").write_text("0")
+    costs.note(strange)
+    assert [costs.expected(job) for job in (known, other, new)] == [20, 80, 700]
     again = Costs(tmp_path / "here")
     assert again.expected(known) == 20 and again.expected(other) == 40
     (tmp_path / "here" / "seconds.json").write_text("{nothing")

@@ -1,7 +1,8 @@
 """How long jobs take, by experience: what they took here before, else where this was recorded.
 
-A job that was never seen is taken to be like the middle one of those that were. Machines differ, so
-what was recorded elsewhere is scaled by how the jobs of this run compare with it.
+Machines differ, so what was recorded elsewhere is scaled by how the jobs of this run compare with
+it. A job that nobody has seen is taken to be like the middle one of those that were as new in this
+run, and before there are any, of all that were recorded.
 """
 
 import json
@@ -26,6 +27,7 @@ class Costs:
         self.recorded = _read(RECORDED)
         self.here = {} if self.file is None else _read(self.file)
         self._seen: list[tuple[float, float]] = []
+        self._new: list[float] = []
         self._kinds: dict[str, str] = {}
 
     def expected(self, job: Job) -> float:
@@ -35,7 +37,9 @@ class Costs:
         kind = self._kinds[job.name]
         if kind in self.here:
             return self.here[kind]
-        return self.recorded.get(kind, self._middle()) * self.pace
+        if kind in self.recorded:
+            return self.recorded[kind] * self.pace
+        return median(self._new) if self._new else self._middle() * self.pace
 
     @property
     def pace(self) -> float:
@@ -50,6 +54,8 @@ class Costs:
             return
         if job.kind in self.recorded:
             self._seen.append((self.recorded[job.kind], seconds))
+        elif job.kind not in self.here:
+            self._new.append(seconds)
         self.here[job.kind] = round(seconds, 2)
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
