@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Command(NamedTuple):
@@ -120,6 +120,18 @@ def _run(words: list[str]) -> int:
             print(_overview(f"{words[0]} "))
             return 0
         raise _unknown(name, words[0])
+    rest = words[depth:]
+    if rest in (["-h"], ["--help"]):
+        from bayesattn.help import kept
+
+        if text := kept(name):
+            print(text, end="")
+            return 0
+    return options(name, rest).run()
+
+
+def options(name: str, words: list[str]) -> Any:
+    """The command `name` with the options in `words`."""
     import tyro
 
     from bayesattn.console import mistakes
@@ -127,12 +139,11 @@ def _run(words: list[str]) -> int:
     module, _, attribute = COMMANDS[name].target.partition(":")
     command = getattr(import_module(module), attribute)
     if hasattr(command, "options_for"):  # some options depend on what is asked for
-        command = command.options_for(words[depth:])
+        command = command.options_for(words)
     # One flag per switch: --all and --no-open, not --all/--no-all.
     config = (tyro.conf.FlagCreatePairsOff,)
     with mistakes():  # what the fields of a command refuse
-        chosen = tyro.cli(command, prog=f"bayesattn {name}", args=words[depth:], config=config)
-    return chosen.run()
+        return tyro.cli(command, prog=f"bayesattn {name}", args=words, config=config)
 
 
 def _unknown(name: str, first: str) -> Exception:
