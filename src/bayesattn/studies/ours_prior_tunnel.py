@@ -72,7 +72,7 @@ class OursPriorTunnel(Study[PriorRecipe]):
                 ssmax=False,
                 tunnels=("hmm",),
                 ingredients=(),
-                steps=600,
+                steps=700,
                 sequences=300,
             ),
             Tier.FULL: PriorRecipe(

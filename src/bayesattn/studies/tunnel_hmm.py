@@ -85,7 +85,7 @@ class TunnelHMM(Study[HMMRecipe]):
     recipes = MappingProxyType(
         {
             Tier.QUICK: HMMRecipe(
-                seeds=2, states=3, length=10, layers=3, width=64, heads=4, steps=600
+                seeds=2, states=3, length=10, layers=3, width=64, heads=4, steps=700
             ),
             Tier.FULL: HMMRecipe(
                 seeds=3, states=5, length=20, layers=4, width=96, heads=4, steps=6000
