@@ -179,22 +179,28 @@ class CotExtender(Study[ChainRecipe]):
 
         recipe = self.recipes[tier]
         depths = sorted({depth for _, depth in recipe.arms})
-        figure = Figure(figsize=(2.2 + 2.6 * len(depths), 3.2), layout="constrained")
+        modes = list(dict.fromkeys(mode for mode, _ in recipe.arms))
+        hops = range(1, recipe.hops + 1)
+        figure = Figure(figsize=(2.2 + 2.6 * len(depths), 3.6), layout="constrained")
         panels = np.atleast_1d(figure.subplots(1, len(depths), sharey=True))
         for axes, depth in zip(panels, depths, strict=True):
-            for mode, own in recipe.arms:
-                if own == depth:
-                    errors = curve(numbers, f"{arm_name((mode, own))}: error")
-                    axes.plot(range(1, recipe.hops + 1), errors, "o-", ms=3, label=mode)
+            for arm in (arm for arm in recipe.arms if arm[1] == depth):
+                name, colour = f"{arm_name(arm)}: error", f"C{modes.index(arm[0])}"
+                for seed, found in numbers.items():
+                    axes.plot(hops, curve({seed: found}, name), lw=0.6, alpha=0.5, color=colour)
+                axes.plot(hops, curve(numbers, name), "o-", ms=3, color=colour, label=arm[0])
             floor = curve(numbers, "noise of chains: error")
-            axes.plot(range(1, recipe.hops + 1), floor, color="grey", lw=1, label="Bayes, sampled")
+            axes.plot(hops, floor, color="grey", lw=1, label="Bayes, sampled")
             axes.axhline(LIMIT, color="grey", ls=":")
-            axes.set(title=f"{depth} layers", xlabel="hops", xticks=range(1, recipe.hops + 1))
+            axes.set(title=f"{depth} layers", xlabel="hops", xticks=hops)
+            axes.set(yscale="log", ylim=(5e-4, 5))
         panels[0].set_ylabel("|H(model) - H(Bayes)|, bits")
-        panels[0].legend(fontsize=8)
+        # the smallest depth has every arm
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=8)
         caption = (
             "Error of the answer by number of hops, scratch written by the model itself; dotted: "
-            "what counts as mastered; means over seeds."
+            "what counts as mastered; means over seeds, and each seed in a thin line."
         )
         alt = "One panel per depth, one line per arm over the number of hops."
         pictures = [Picture("hops", figure, caption, alt)]
