@@ -1,4 +1,4 @@
-"""The command line. Only the chosen command is imported, so that `bayesattn --help` is instant.
+"""The command line. Only the chosen command is imported, and for `--help` not even that one.
 
 A command is a dataclass, whose fields tyro turns into options, with `run() -> exit code`.
 """
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -81,6 +82,10 @@ COMMANDS = {
     ),
 }
 HELP = ("-h", "--help", "help")
+HELP_FILE = Path(__file__).with_name("help.txt")
+"""Written by `help.py`: a page for each command."""
+PAGE = "\f\n"
+"""Between two pages."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -121,12 +126,10 @@ def _run(words: list[str]) -> int:
             return 0
         raise _unknown(name, words[0])
     rest = words[depth:]
-    if rest in (["-h"], ["--help"]):
-        from bayesattn.help import kept
-
-        if text := kept(name):
-            print(text, end="")
-            return 0
+    if rest in (["-h"], ["--help"]) and HELP_FILE.exists():
+        pages = HELP_FILE.read_text(encoding="utf-8").split(PAGE)
+        print(dict(zip(COMMANDS, pages, strict=True))[name], end="")
+        return 0
     return options(name, rest).run()
 
 

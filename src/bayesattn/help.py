@@ -1,33 +1,21 @@
-"""What `bayesattn COMMAND --help` prints, kept in help.txt: importing a command takes seconds.
+"""Writes help.txt, which `bayesattn COMMAND --help` prints: importing a command takes seconds.
 
-    python -m bayesattn.help        write help.txt anew, after an option has changed
+    python -m bayesattn.help        after an option of a command has changed
 
-A test compares it with the commands.
+A test compares the file with the commands.
 """
 
 import contextlib
 import io
 import os
-from pathlib import Path
 
-from bayesattn.cli import COMMANDS, options
+from bayesattn.cli import COMMANDS, HELP_FILE, PAGE, options
 
-FILE = Path(__file__).with_name("help.txt")
 WIDTH = 80
-PAGE = "\f\n"
-"""Between two commands."""
-
-
-def kept(name: str) -> str | None:
-    """Help of a command, None if there is none."""
-    if not FILE.exists():
-        return None
-    pages = FILE.read_text(encoding="utf-8").split(PAGE)
-    return dict(zip(COMMANDS, pages, strict=False)).get(name)
 
 
 def written(name: str) -> str:
-    """The same from the command itself."""
+    """What a command says of itself."""
     text = io.StringIO()
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = str(WIDTH)
@@ -42,4 +30,4 @@ def written(name: str) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(PAGE.join(map(written, COMMANDS)), encoding="utf-8")
+    HELP_FILE.write_text(PAGE.join(map(written, COMMANDS)), encoding="utf-8")
