@@ -132,7 +132,7 @@ class Study(ABC, Generic[R]):
 
     def measure_part(self, tier: Tier, seed: int, part: str) -> Numbers:
         """Numbers of one seed from one of the `parts`; those of all are what `measure` finds."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.claim.id} names no parts")  # never asked for then
 
     @abstractmethod
     def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
