@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from bayesattn.evals.passkey import passkey
 from bayesattn.models import BayesConfig, BayesForCausalLM
 from bayesattn.stats import Outcome
 from bayesattn.studies import bam_far_heads as heads
@@ -93,6 +94,21 @@ def test_frozen_priors_stay_and_slow_ones_move(runs, variant, moves):
     assert slow
     assert all(torch.equal(a, b) != moves for a, b in slow)
     assert recipe.training_of("RoPE", 0).config.prior_lr is None
+
+
+def test_keys_are_left_out_only_where_a_prior_can_prove_it(runs, monkeypatch):
+    asked = []
+
+    def noted(*args, tolerance, **settings):
+        asked.append(tolerance)
+        return passkey(*args, tolerance=tolerance, **settings)
+
+    monkeypatch.setattr(retrieval, "passkey", noted)
+    recipe = small(retrieval.BamRetrieval).recipes[Tier.QUICK]
+    loose = dataclasses.replace(recipe, tolerance=1e-6)
+    for name in ("RoPE", SOONER):
+        retrieval.accuracy_by_length(loose, name, 0)
+    assert asked == [None, None, 1e-6, 1e-6]
 
 
 def test_scalings_of_rope_do_nothing_at_the_training_length():

@@ -185,6 +185,11 @@ def accuracies(recipe: FarHeadsRecipe, seed: int, heads: Sequence[Head]) -> list
     model = recipe.model(recipe.judged, seed, recipe.length)
     make_local(model, heads)
     found = passkey(
-        model, ",".join(recipe.lengths), depths=recipe.depths, samples=recipe.samples, seed=seed
+        model,
+        ",".join(recipe.lengths),
+        depths=recipe.depths,
+        samples=recipe.samples,
+        seed=seed,
+        tolerance=recipe.tolerance,
     )
     return [cell.accuracy for cell in found.by_length()]

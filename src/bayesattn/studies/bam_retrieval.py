@@ -46,6 +46,8 @@ class RetrievalRecipe(LanguageRecipe):
     few: int = 5_000
     """From so many tokens on one prompt per depth and half the depths; from four times as many on
     three depths, since a prompt of 65,536 tokens takes a core a minute and a half."""
+    tolerance: float | None = None
+    """Share of the posterior that attention may leave out where there is a prior to prove it by."""
 
     def prompts(self, tokens: int) -> tuple[int, int]:
         """Depths and prompts per depth at this length."""
@@ -77,7 +79,8 @@ class BamRetrieval(Study[RetrievalRecipe]):
         "the training length, there is nothing to judge by. In the paper tier it begins uniform in "
         "all heads, as published. A small model takes long to learn passkeys that way: there half "
         "of the heads begin local and priors move slowly, which one-seed trials chose before the "
-        "full tier was run, and the published beginning is measured beside it."
+        "full tier was run, and the published beginning is measured beside it. In the full tier "
+        "attention leaves out what provably holds less than a millionth of the posterior."
     )
     null = "Guessing five digits, 10⁻⁵."
     recipes = MappingProxyType(
@@ -96,6 +99,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
                 lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x", "256x", "512x"),
                 variants=tuple(VARIANTS),
                 judged=SOONER,
+                tolerance=1e-6,
             ),
             Tier.PAPER: RetrievalRecipe(
                 seeds=3,
@@ -216,13 +220,20 @@ class BamRetrieval(Study[RetrievalRecipe]):
 def accuracy_by_length(recipe: RetrievalRecipe, variant: str, seed: int) -> list[float]:
     """One accuracy per length of the recipe."""
     accuracies: list[float] = []
+    # without a prior nothing can be left out, and looking for it costs time
+    tolerance = None if recipe.language(variant).prior == "uniform" else recipe.tolerance
     for name, tokens in token_lengths(",".join(recipe.lengths), recipe.length).items():
         if accuracies[-FAILURES:] == [0.0] * FAILURES:
             accuracies.append(0.0)
             continue
         depths, samples = recipe.prompts(tokens)
         found = passkey(
-            recipe.model(variant, seed, tokens), name, depths=depths, samples=samples, seed=seed
+            recipe.model(variant, seed, tokens),
+            name,
+            depths=depths,
+            samples=samples,
+            seed=seed,
+            tolerance=tolerance,
         )
         accuracies.append(found.by_length()[0].accuracy)
     return accuracies
