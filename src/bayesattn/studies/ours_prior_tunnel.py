@@ -76,7 +76,7 @@ class OursPriorTunnel(Study[PriorRecipe]):
                 sequences=300,
             ),
             Tier.FULL: PriorRecipe(
-                seeds=3, steps=1200, bijection_steps=800, recall_steps=2000, longer=6
+                seeds=3, steps=1200, bijection_steps=800, recall_steps=600, longer=6
             ),
             Tier.PAPER: PriorRecipe(
                 seeds=5,
