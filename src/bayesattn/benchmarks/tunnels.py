@@ -13,6 +13,7 @@ from bayesattn.benchmarks.measure import interleave
 from bayesattn.benchmarks.per_sample import PER_SAMPLE, PerSample
 from bayesattn.console import show_rows, write_json
 from bayesattn.errors import UserError
+from bayesattn.training.machine import keep_memory
 from bayesattn.tunnels import (
     HMM,
     Bijection,
@@ -95,6 +96,7 @@ def run(config: TunnelsBench) -> Iterator[Row]:
             raise UserError(f"There is no tunnel {word!r}; choose from {', '.join(PER_SAMPLE)}.")
     if config.batch < 1 or config.plain < 1:
         raise UserError("--batch and --plain count sequences: they must be positive.")
+    keep_memory()  # as in training
     log = Console(stderr=True)
     for label, tunnel in CASES.items():
         if tunnel.name in wanted:

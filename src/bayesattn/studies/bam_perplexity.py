@@ -70,26 +70,28 @@ class BamPerplexity(Study[PerplexityRecipe]):
         """One model per variant."""
         return self.recipes[tier].trainings(seed)
 
-    def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Perplexity at the training length and by window, of every variant."""
+    def parts(self, tier: Tier) -> Sequence[str]:
+        """Every variant, as in bam-retrieval."""
+        return self.recipes[tier].variants
+
+    def measure_part(self, tier: Tier, seed: int, part: str) -> Numbers:
+        """Perplexity at the training length and by window, of one variant."""
         recipe = self.recipes[tier]
         tokens = recipe.length * recipe.stretch
-        found: dict[str, float | Sequence[float]] = {}
-        for variant in recipe.variants:
-            model = recipe.model(variant, seed, tokens)
-            text = held_out(CORPUS, model.tokenizer, tokens, recipe.sequences)
-            read = perplexity(model, text)
-            windows = [row["perplexity"] for row in read.by_window()]
-            # Every text is read again in pieces of the training length: many more tokens to judge
-            # by than the first window of each.
-            model = recipe.model(variant, seed, recipe.length)
-            pieces = held_out(CORPUS, model.tokenizer, recipe.length, 10_000)
-            inside = perplexity(model, pieces)
-            found[f"{variant}: inside"] = inside.by_length()[-1]["perplexity"]
-            found[f"{variant}: by window"] = windows
-            found[f"{variant}: farthest"] = windows[-1]
-            found["frequency"] = _by_frequency(pieces[:, 1:].flatten().numpy())
-        return found
+        model = recipe.model(part, seed, tokens)
+        text = held_out(CORPUS, model.tokenizer, tokens, recipe.sequences)
+        windows = [row["perplexity"] for row in perplexity(model, text).by_window()]
+        # Every text is read again in pieces of the training length: many more tokens to judge by
+        # than the first window of each.
+        model = recipe.model(part, seed, recipe.length)
+        pieces = held_out(CORPUS, model.tokenizer, recipe.length, 10_000)
+        inside = perplexity(model, pieces)
+        return {
+            f"{part}: inside": inside.by_length()[-1]["perplexity"],
+            f"{part}: by window": windows,
+            f"{part}: farthest": windows[-1],
+            "frequency": _by_frequency(pieces[:, 1:].flatten().numpy()),
+        }
 
     def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
         """The ratio at the training length."""

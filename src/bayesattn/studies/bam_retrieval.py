@@ -121,11 +121,6 @@ class BamRetrieval(Study[RetrievalRecipe]):
         """One model per variant."""
         return self.recipes[tier].trainings(seed)
 
-    def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Accuracy by length of every variant."""
-        parts = [self.measure_part(tier, seed, variant) for variant in self.parts(tier)]
-        return {name: value for part in parts for name, value in part.items()}
-
     def parts(self, tier: Tier) -> Sequence[str]:
         """Every variant: their longest prompts take an hour or two together."""
         return self.recipes[tier].variants

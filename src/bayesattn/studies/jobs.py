@@ -26,6 +26,7 @@ from bayesattn.studies.registry import AnyStudy
 from bayesattn.studies.study import Numbers, Tier, Training
 from bayesattn.training.errors import Interrupted
 from bayesattn.training.files import write_json
+from bayesattn.training.machine import keep_memory
 
 FOLDER = "measured"
 """Beside the ledger: one file per study, tier, part and seed."""
@@ -189,6 +190,7 @@ def attempt(job: Job, runs: str) -> Failure | None:
         runs: folder of trained models.
     """
     os.environ["BAYESATTN_RUNS"] = runs
+    keep_memory()
     try:
         with one_thread():
             job.run()

@@ -122,16 +122,19 @@ class Study(ABC, Generic[R]):
         """What `measure` will look at, by name. All are done before, as many at once as can be."""
         return {}
 
-    @abstractmethod
     def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Numbers of one seed."""
+        """Numbers of one seed: those of all `parts`; a study without parts says how."""
+        if not self.parts(tier):
+            raise NotImplementedError(f"{self.claim.id} has neither parts nor a way to measure")
+        parts = [self.measure_part(tier, seed, part) for part in self.parts(tier)]
+        return {name: value for part in parts for name, value in part.items()}
 
     def parts(self, tier: Tier) -> Sequence[str]:
         """Trainings that `measure_part` looks at one by one, if a whole seed takes too long."""
         return ()
 
     def measure_part(self, tier: Tier, seed: int, part: str) -> Numbers:
-        """Numbers of one seed from one of the `parts`; those of all are what `measure` finds."""
+        """Numbers of one seed from one of the `parts`."""
         raise NotImplementedError(f"{self.claim.id} names no parts")  # never asked for then
 
     @abstractmethod

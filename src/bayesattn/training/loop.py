@@ -19,7 +19,7 @@ from bayesattn.training.config import TrainConfig
 from bayesattn.training.errors import DivergedError
 from bayesattn.training.interrupt import Interrupt
 from bayesattn.training.learner import Learner, load_model_tensors
-from bayesattn.training.machine import agreed, make_accelerator, using_threads
+from bayesattn.training.machine import agreed, keep_memory, make_accelerator, using_threads
 from bayesattn.training.progress import Bar
 from bayesattn.training.runs import Run
 from bayesattn.training.schedule import checkpoint_steps
@@ -61,6 +61,7 @@ def train(
     """
     if run.finished:
         return _finished(run, model)
+    keep_memory()
     accelerator = make_accelerator()
     threads = config.threads or run.environment["threads"]
     devices = [accelerator.device] if accelerator.device.type == "cuda" else []
