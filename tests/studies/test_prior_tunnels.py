@@ -4,8 +4,10 @@ import dataclasses
 from types import MappingProxyType
 
 import pytest
+import torch
 
 from bayesattn.evals.fidelity import measure
+from bayesattn.models.architectures.matching import count_parameters
 from bayesattn.stats import Outcome
 from bayesattn.studies import tunnel_hmm
 from bayesattn.studies.ours_prior_tunnel import OursPriorTunnel
@@ -18,6 +20,7 @@ from bayesattn.studies.prior_tunnels import (
     LENGTHS,
     ROPE,
     PriorRecipe,
+    steep_slopes,
 )
 from bayesattn.studies.study import Tier
 from bayesattn.tunnels import HMM, Bijection, Recall
@@ -100,11 +103,11 @@ def test_ssmax_and_priors_are_what_they_are_called():
     assert len({str(one) for one in every}) == 18
 
 
-def test_an_ingredient_is_one_change():
+def test_an_ingredient_is_one_change_or_two():
     recipe = OursPriorTunnel.recipes[Tier.FULL]
     base = recipe.training("hmm", EXEMPT, 1)
     changes = {}
-    for name in INGREDIENTS:
+    for name in INGREDIENTS.keys() - {"Mamba-2"}:
         other = recipe.ingredient(name, 1)
         changes[name] = {
             field.name
@@ -113,15 +116,37 @@ def test_an_ingredient_is_one_change():
             if getattr(getattr(base, part), field.name) != getattr(getattr(other, part), field.name)
         }
         assert other.tunnel == base.tunnel
+    slopes, muon = {"prior", "prior_options"}, {"optimizer", "lr"}
     assert changes == {
         "mixed lengths": {"lengths"},
         "averaged weights": {"ema"},
         "positive shape": {"prior_options"},
-        "fixed slopes": {"prior", "prior_options"},
+        "fixed slopes": slopes,
         "long": {"steps"},
         "long, mixed lengths": {"steps", "lengths"},
+        "steep slopes": slopes,
+        "steep slopes, nothing exempt": slopes | {"exempt_header"},
+        "steep slopes, Muon": slopes | muon,
+        "long, steep slopes, Muon": slopes | muon | {"steps"},
     }
     assert max(LENGTHS) * recipe.length < recipe.stretch * recipe.length
+
+
+def test_the_recurrent_alternative_is_as_large_and_trained_alike():
+    recipe = OursPriorTunnel.recipes[Tier.FULL]
+    base, other = recipe.training("hmm", EXEMPT, 1), recipe.ingredient("Mamba-2", 1)
+    assert other.architecture.name == "mamba"
+    assert (other.tunnel, other.config) == (base.tunnel, base.config)
+    sizes = [count_parameters(one.architecture, one.tunnel) for one in (base, other)]
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.02)
+
+
+def test_steep_slopes_leave_next_to_nothing_from_beyond_the_horizon():
+    """Else a head would see more there than it ever did in training."""
+    recipe = OursPriorTunnel.recipes[Tier.FULL]
+    far = torch.arange(recipe.length, 10_000)
+    for slope in steep_slopes(recipe.heads):
+        assert torch.exp(-slope * far).sum() < 0.02
 
 
 def test_the_quick_tier_shares_models_with_tunnel_hmm():

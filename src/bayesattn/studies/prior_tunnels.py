@@ -13,13 +13,15 @@ Learned absolute positions have rows up to the longest sequence asked for, and t
 horizon are never trained.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from bayesattn.evals.fidelity import Fidelity
 from bayesattn.evals.fidelity import measure as measure_fidelity
 from bayesattn.evals.lengths import measure_stretched
-from bayesattn.models.architectures import Transformer
+from bayesattn.models.architectures import Architecture, Mamba, Transformer, match_parameters
+from bayesattn.models.architectures.matching import count_parameters
 from bayesattn.studies.equal_terms import FOUND
 from bayesattn.studies.study import Recipe
 from bayesattn.studies.trained import TunnelTraining
@@ -42,13 +44,40 @@ ENCODINGS: dict[str, dict[str, Any]] = {
 }
 """Fields of the transformer. The last one is of use where there is a header: on the hmm."""
 SSMAX = " + SSMax"
-EXTENDED, AVERAGED = "mixed lengths", "averaged weights"
-POSITIVE, FIXED = "positive shape", "fixed slopes"
-LONG, LONG_EXTENDED = "long", "long, mixed lengths"
-INGREDIENTS = (EXTENDED, AVERAGED, POSITIVE, FIXED, LONG, LONG_EXTENDED)
-"""One change each to GGD alibi with exempt header on the hmm; long with mixed lengths is two."""
 LENGTHS = (0.5, 1.0, 2.0)
 """Of mixed lengths: the longest one is then the horizon."""
+MUON: dict[str, Any] = {"optimizer": "muon", "lr": 0.02}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingredient:
+    """What is changed of GGD alibi with exempt header on the hmm."""
+
+    architecture: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    steep: bool = False
+    """Fixed slopes so steep that no head sees past some ten observations."""
+    recurrent: bool = False
+    """Mamba-2 of as many parameters instead, which carries a state along."""
+    long: bool = False
+    """With the steps of long trainings."""
+
+
+INGREDIENTS = {
+    "mixed lengths": Ingredient(training={"lengths": LENGTHS}),
+    "averaged weights": Ingredient(training={"ema": 0.999}),
+    # no head can prefer what is far away
+    "positive shape": Ingredient(architecture={"prior_options": {**LOCAL, "positive": True}}),
+    "fixed slopes": Ingredient(architecture={"prior": "laplace", "prior_options": {}}),
+    "long": Ingredient(long=True),
+    "long, mixed lengths": Ingredient(long=True, training={"lengths": LENGTHS}),
+    "steep slopes": Ingredient(steep=True),
+    "steep slopes, nothing exempt": Ingredient(steep=True, architecture={"exempt_header": False}),
+    "steep slopes, Muon": Ingredient(steep=True, training=MUON),
+    "long, steep slopes, Muon": Ingredient(steep=True, training=MUON, long=True),
+    "Mamba-2": Ingredient(recurrent=True),
+}
+"""Most change one thing; a comma stands between two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +88,7 @@ class PriorRecipe(Recipe):
     ssmax: bool = True
     """Whether every encoding is trained with SSMax, too."""
     tunnels: tuple[str, ...] = ("hmm", "bijection", "recall")
-    ingredients: tuple[str, ...] = INGREDIENTS
+    ingredients: tuple[str, ...] = tuple(INGREDIENTS)
     states: int = 3
     length: int = 10
     layers: int = 3
@@ -112,19 +141,15 @@ class PriorRecipe(Recipe):
         return TunnelTraining(self.tunnel(tunnel), self._architecture(tunnel, encoding), config)
 
     def ingredient(self, name: str, seed: int) -> TunnelTraining:
-        """GGD alibi with exempt header on the hmm, with one thing changed."""
-        config, architecture = self._config(self.steps, seed), self._architecture("hmm", EXEMPT)
-        if name in (LONG, LONG_EXTENDED):
-            config = replace(config, steps=self.steps * self.longer)
-        if name in (EXTENDED, LONG_EXTENDED):
-            config = replace(config, lengths=LENGTHS)
-        if name == AVERAGED:
-            config = replace(config, ema=0.999)
-        if name == POSITIVE:  # no head can prefer what is far away
-            architecture = replace(architecture, prior_options={**LOCAL, "positive": True})
-        if name == FIXED:
-            architecture = replace(architecture, prior="laplace", prior_options={})
-        return TunnelTraining(self.tunnel("hmm"), architecture, config)
+        """GGD alibi with exempt header on the hmm, with one thing changed, or two."""
+        changed, tunnel = INGREDIENTS[name], self.tunnel("hmm")
+        config = self._config(self.steps * (self.longer if changed.long else 1), seed)
+        architecture = replace(self._architecture("hmm", EXEMPT), **changed.architecture)
+        if changed.steep:
+            options = {"slopes": steep_slopes(self.heads)}
+            architecture = replace(architecture, prior="laplace", prior_options=options)
+        chosen = _recurrent(self) if changed.recurrent else architecture
+        return TunnelTraining(tunnel, chosen, replace(config, **changed.training))
 
     def fidelity(self, tunnel: str, training: TunnelTraining) -> Fidelity:
         """Inside the horizon that was trained on, and beyond it."""
@@ -151,3 +176,20 @@ class PriorRecipe(Recipe):
             scope = "content+prior" if fields.get("prior") == "ggd" else "content"
             fields = {**fields, "ssmax": True, "ssmax_scope": scope}
         return replace(plain, **fields)
+
+
+def steep_slopes(heads: int) -> list[float]:
+    """From 4 to 1/2, equally far apart in logarithms.
+
+    >>> steep_slopes(4)
+    [4.0, 2.0, 1.0, 0.5]
+    """
+    return [2 ** (2 - 3 * head / max(heads - 1, 1)) for head in range(heads)]
+
+
+@cache  # sizing takes a while, and every seed asks again
+def _recurrent(recipe: PriorRecipe) -> Architecture:
+    """Mamba-2 as large as the transformer."""
+    tunnel = recipe.tunnel("hmm")
+    budget = count_parameters(recipe.training("hmm", EXEMPT, 0).architecture, tunnel)
+    return match_parameters(Mamba(layers=recipe.layers, width=recipe.width), tunnel, budget)
