@@ -91,8 +91,8 @@ def test_learned_positions_reach_as_far_as_is_asked(tmp_path, monkeypatch):
 
 def test_ssmax_and_priors_are_what_they_are_called():
     recipe = OursPriorTunnel.recipes[Tier.FULL]
-    assert recipe.names("hmm")[:9] == list(ENCODINGS)
-    assert len(recipe.names("hmm")) == 18 and len(recipe.names("recall")) == 16
+    assert recipe.names("hmm")[:10] == list(ENCODINGS)
+    assert len(recipe.names("hmm")) == 20 and len(recipe.names("recall")) == 18
     plain = recipe.training("hmm", GGD, 0).architecture
     scaled = recipe.training("hmm", f"{GGD} + SSMax", 0).architecture
     assert scaled == dataclasses.replace(plain, ssmax=True)
@@ -100,7 +100,7 @@ def test_ssmax_and_priors_are_what_they_are_called():
     rope = recipe.training("hmm", f"{ROPE} + SSMax", 0).architecture
     assert rope.ssmax and rope.ssmax_scope == "content" and rope.encoding == "rope"
     every = [recipe.training("hmm", name, 0).architecture for name in recipe.names("hmm")]
-    assert len({str(one) for one in every}) == 18
+    assert len({str(one) for one in every}) == 20
 
 
 def test_an_ingredient_is_one_change_or_two():
@@ -127,7 +127,7 @@ def test_an_ingredient_is_one_change_or_two():
         "steep slopes": slopes,
         "steep slopes, nothing exempt": slopes | {"exempt_header"},
         "steep slopes, Muon": slopes | muon,
-        "long, steep slopes, Muon": slopes | muon | {"steps"},
+        "steep slopes, Muon, twice as long": slopes | muon | {"steps"},
     }
     assert max(LENGTHS) * recipe.length < recipe.stretch * recipe.length
 
@@ -172,7 +172,7 @@ def judged(prior, learned, rope, uniform=1.0):
     """(inside, beyond) of each; three seeds that differ a little."""
     numbers = {}
     for seed, factor in enumerate((0.95, 1.0, 1.05)):
-        found = {"hmm uniform: inside kl": uniform, "hmm uniform: beyond kl": uniform}
+        found = {f"hmm: {EXEMPT}: inside uniform kl": uniform}
         for name, (inside, beyond) in {EXEMPT: prior, LEARNED: learned, ROPE: rope}.items():
             for metric in ("kl", "mae_tok"):
                 found[f"hmm: {name}: inside {metric}"] = inside

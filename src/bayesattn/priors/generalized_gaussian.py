@@ -27,7 +27,7 @@ MAX_LOG = 80.0
 # |mu| ends near 1e17: beyond that the location is infinite in float32, and 0 · inf is not a number.
 MAX_THETA_MU = 40.0
 
-Init = Literal["uniform", "alibi", "mixed", "linear", "sampled"]
+Init = Literal["uniform", "alibi", "mixed", "sharp", "linear", "sampled"]
 HeadClass = Literal["local", "retrieval", "aggressive"]
 # Class limits of the paper's Section 3.3.
 RETRIEVAL_BELOW, AGGRESSIVE_BELOW = 0.0, -0.6
@@ -44,6 +44,7 @@ class GeneralizedGaussian(Prior):
         uniform: theta_alpha = theta_beta = 0, the paper's.
         alibi: beta 1 with ALiBi's slopes.
         mixed: half the heads Laplace with slopes 2^-1 … 2^-4, half uniform; an odd head is uniform.
+        sharp: the same with slopes 2^2 … 2^-1, which single out the neighbours of a token.
         linear: beta from 0 to 1 over the heads, theta_alpha = 0.
         sampled: theta_alpha and theta_beta drawn from N(0, 1).
 
@@ -89,8 +90,9 @@ class GeneralizedGaussian(Prior):
         alpha, beta = torch.zeros(heads), torch.zeros(heads)
         if self.init == "alibi":
             alpha, beta = alibi_log2_slopes(heads) * math.log(2), torch.ones(heads)
-        elif self.init == "mixed":
-            alpha[:local] = -torch.linspace(1, 4, local) * math.log(2)
+        elif self.init in ("mixed", "sharp"):
+            steepest = -1 if self.init == "mixed" else 2
+            alpha[:local] = torch.linspace(steepest, steepest - 3, local) * math.log(2)
             beta[:local] = 1
         elif self.init == "linear":
             beta = torch.linspace(0, 1, heads)

@@ -30,6 +30,7 @@ from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
 
 NOPE, LEARNED, ROPE, ALIBI, T5 = "NoPE", "learned positions", "RoPE", "ALiBi", "T5 buckets"
 STUDENT, GGD_UNIFORM, GGD, EXEMPT = "Student", "GGD uniform", "GGD alibi", "GGD alibi, exempt"
+SHARP = "GGD sharp, exempt"
 LOCAL = {"init": "alibi"}
 ENCODINGS: dict[str, dict[str, Any]] = {
     NOPE: {},
@@ -41,8 +42,9 @@ ENCODINGS: dict[str, dict[str, Any]] = {
     GGD_UNIFORM: {"prior": "ggd"},
     GGD: {"prior": "ggd", "prior_options": LOCAL},
     EXEMPT: {"prior": "ggd", "prior_options": LOCAL, "exempt_header": True},
+    SHARP: {"prior": "ggd", "prior_options": {"init": "sharp"}, "exempt_header": True},
 }
-"""Fields of the transformer. The last one is of use where there is a header: on the hmm."""
+"""Fields of the transformer. Only the hmm has a header that could be exempt."""
 SSMAX = " + SSMax"
 LENGTHS = (0.5, 1.0, 2.0)
 """Of mixed lengths: the longest one is then the horizon."""
@@ -59,8 +61,8 @@ class Ingredient:
     """Fixed slopes so steep that no head sees past some ten observations."""
     recurrent: bool = False
     """Mamba-2 of as many parameters instead, which carries a state along."""
-    long: bool = False
-    """With the steps of long trainings."""
+    long: int = 0
+    """How many times a long training it has; once the usual steps if 0."""
 
 
 INGREDIENTS = {
@@ -69,12 +71,12 @@ INGREDIENTS = {
     # no head can prefer what is far away
     "positive shape": Ingredient(architecture={"prior_options": {**LOCAL, "positive": True}}),
     "fixed slopes": Ingredient(architecture={"prior": "laplace", "prior_options": {}}),
-    "long": Ingredient(long=True),
-    "long, mixed lengths": Ingredient(long=True, training={"lengths": LENGTHS}),
+    "long": Ingredient(long=1),
+    "long, mixed lengths": Ingredient(long=1, training={"lengths": LENGTHS}),
     "steep slopes": Ingredient(steep=True),
     "steep slopes, nothing exempt": Ingredient(steep=True, architecture={"exempt_header": False}),
     "steep slopes, Muon": Ingredient(steep=True, training=MUON),
-    "long, steep slopes, Muon": Ingredient(steep=True, training=MUON, long=True),
+    "steep slopes, Muon, twice as long": Ingredient(steep=True, training=MUON, long=2),
     "Mamba-2": Ingredient(recurrent=True),
 }
 """Most change one thing; a comma stands between two."""
@@ -143,7 +145,7 @@ class PriorRecipe(Recipe):
     def ingredient(self, name: str, seed: int) -> TunnelTraining:
         """GGD alibi with exempt header on the hmm, with one thing changed, or two."""
         changed, tunnel = INGREDIENTS[name], self.tunnel("hmm")
-        config = self._config(self.steps * (self.longer if changed.long else 1), seed)
+        config = self._config(self.steps * max(1, changed.long * self.longer), seed)
         architecture = replace(self._architecture("hmm", EXEMPT), **changed.architecture)
         if changed.steep:
             options = {"slopes": steep_slopes(self.heads)}
