@@ -127,7 +127,7 @@ def test_an_ingredient_is_one_change_or_two():
         "steep slopes": slopes,
         "steep slopes, nothing exempt": slopes | {"exempt_header"},
         "steep slopes, Muon": slopes | muon,
-        "steep slopes, Muon, twice as long": slopes | muon | {"steps"},
+        "steep slopes, Muon, thrice as long": slopes | muon | {"steps"},
     }
     assert max(LENGTHS) * recipe.length < recipe.stretch * recipe.length
 

@@ -76,7 +76,7 @@ INGREDIENTS = {
     "steep slopes": Ingredient(steep=True),
     "steep slopes, nothing exempt": Ingredient(steep=True, architecture={"exempt_header": False}),
     "steep slopes, Muon": Ingredient(steep=True, training=MUON),
-    "steep slopes, Muon, twice as long": Ingredient(steep=True, training=MUON, long=2),
+    "steep slopes, Muon, thrice as long": Ingredient(steep=True, training=MUON, long=3),
     "Mamba-2": Ingredient(recurrent=True),
 }
 """Most change one thing; a comma stands between two."""
