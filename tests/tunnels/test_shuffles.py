@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bayesattn.tunnels import shuffles
-from bayesattn.tunnels.shuffles import random_orders
+from bayesattn.tunnels.shuffles import draws_for, random_orders
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 20, 256, 257, 1000])
@@ -20,22 +20,60 @@ def test_every_order_is_equally_likely(generator):
     assert ((counts - 2000).square() / 2000).sum() < 55  # chi-squared, 23 degrees, p = 2e-4
 
 
-def test_taking_the_beginning(generator):
-    orders = random_orders(5000, 9, generator, take=2)
-    assert orders.shape == (5000, 2)
+@pytest.mark.parametrize("size", [9, 40, 64, 256, 300, 5000])
+def test_taking_the_beginning(size, generator):
+    """Drawn until distinct if that is shorter than sorting all: 2 of 64, not 2 of 9."""
+    rows = 3000 * size // 9
+    orders = random_orders(min(rows, 100_000), size, generator, take=2)
+    assert orders.dtype == torch.int64 and orders.shape == (min(rows, 100_000), 2)
     assert (orders[:, 0] != orders[:, 1]).all()
-    counts = orders.flatten().bincount(minlength=9).double()
-    assert ((counts - 10_000 / 9).square() / (10_000 / 9)).sum() < 31  # eight degrees, p = 1e-4
+    for column in orders.unbind(1):
+        expected = len(orders) / size
+        counts = column.bincount(minlength=size).double()
+        assert len(counts) == size
+        spread = ((counts - expected).square() / expected).sum() - (size - 1)
+        assert abs(spread) < 4.5 * (2 * (size - 1)) ** 0.5
+
+
+@pytest.mark.parametrize("size", [40, 64])
+def test_every_pair_is_equally_likely(size, generator):
+    assert 2 * draws_for(2, size) <= size  # drawn, not sorted
+    orders = random_orders(200_000, size, generator, take=2)
+    pairs = (orders * torch.tensor([size, 1])).sum(1).bincount(minlength=size**2).double()
+    pairs = pairs.view(size, size)
+    assert pairs.diagonal().sum() == 0
+    expected = 200_000 / (size * (size - 1))
+    freedom = size * (size - 1) - 1
+    spread = ((pairs - expected).square() / expected).sum() - size * expected - freedom
+    assert abs(spread) < 4.5 * (2 * freedom) ** 0.5
+
+
+@pytest.mark.parametrize("size, take", [(256, 64), (300, 64), (256, 5), (1000, 100)])
+def test_many_of_more_are_distinct_and_in_random_order(size, take, generator):
+    assert 2 * draws_for(take, size) <= size
+    orders = random_orders(2000, size, generator, take=take)
+    ranked = orders.sort(1).values
+    assert (ranked[:, 1:] > ranked[:, :-1]).all()
+    assert ranked[:, 0].min() >= 0 and ranked[:, -1].max() < size
+    # each place has the mean of all values, and the first is larger than the last half of the time
+    error = size / 12**0.5 / 2000**0.5
+    assert (orders.double().mean(0) - (size - 1) / 2).abs().max() < 5 * error
+    assert abs((orders[:, 0] > orders[:, -1]).double().mean() - 0.5) < 5 * 0.5 / 2000**0.5
+
+
+def test_rows_with_too_few_distinct_draws_are_drawn_again(generator, monkeypatch):
+    monkeypatch.setattr(shuffles, "draws_for", lambda take, size: take + 1)
+    orders = random_orders(20_000, 64, generator, take=8)
+    ranked = orders.sort(1).values
+    assert (ranked[:, 1:] > ranked[:, :-1]).all()
+    counts = orders.flatten().bincount(minlength=64).double()
+    assert ((counts - 2500).square() / 2500).sum() < 110  # 63 degrees, p = 2e-4
 
 
 def test_ties_do_not_favour_the_lower_index(generator, monkeypatch):
     """With few random bits nearly all rows tie: they must be drawn again, not left in order."""
-    draw = torch.randint
-
-    def coarse(high, shape, **options):
-        return draw(min(high, 8), shape, **options)
-
-    monkeypatch.setattr(shuffles.torch, "randint", coarse)
+    draw = shuffles.random_bits
+    monkeypatch.setattr(shuffles, "random_bits", lambda *args: draw(*args).bitwise_and_(7))
     orders = random_orders(12_000, 3, generator)
     counts = (orders * torch.tensor([9, 3, 1])).sum(1).unique(return_counts=True)[1].double()
     assert len(counts) == 6

@@ -1,4 +1,11 @@
-"""Random orders of many rows at once: the inner loop of every sampler without replacement."""
+"""Random orders of many rows at once: the inner loop of every sampler without replacement.
+
+Random numbers are most of the work, so as few as possible are drawn, and raw: torch hands out 64
+random bits in less time than one number below a given bound. Numpy sorts many times faster than
+torch's argsort, so what is sorted carries the answer in its lowest bits.
+"""
+
+from math import sqrt
 
 import torch
 from torch import Tensor
@@ -10,28 +17,87 @@ SMALL = 256
 def random_orders(
     rows: int, size: int, generator: torch.Generator, *, take: int | None = None
 ) -> Tensor:
-    """[rows, take] int64: each row the beginning of a uniformly random order of 0 .. size-1.
-
-    Sorts random numbers that carry their index in the lowest bits, which numpy does many times
-    faster than torch's argsort. Rows in which two random numbers tie would favour the lower
-    index; they are drawn again, so that every order is exactly equally likely.
-    """
+    """[rows, take] int64: each row the beginning of a uniformly random order of 0 .. size-1."""
     if size == 1:
         return torch.zeros(rows, 1, dtype=torch.int64, device=generator.device)
+    if take is not None and 2 * draws_for(take, size) <= size:
+        return _first_distinct(rows, size, take, generator)
+    return _sorted_numbers(rows, size, generator)[:, :take].long()
+
+
+def draws_for(take: int, size: int) -> int:
+    """So many draws from `size` that fewer than `take` different ones are a rare accident.
+
+    >>> draws_for(64, 256)
+    96
+    """
+    draws, different, variance = 0, 0.0, 1.0
+    while draws < size and different - 5 * sqrt(variance) < take:
+        draws += 8
+        unseen, pair = size * (1 - 1 / size) ** draws, size * (size - 1) * (1 - 2 / size) ** draws
+        different, variance = size - unseen, max(unseen + pair - unseen**2, 0.0)
+    return draws
+
+
+def _sorted_numbers(rows: int, size: int, generator: torch.Generator) -> Tensor:
+    """[rows, size] whole orders, those of random numbers.
+
+    Rows in which two numbers tie would favour the lower index; they are drawn again, so that every
+    order is exactly equally likely.
+    """
     bits = (size - 1).bit_length()
-    dtype, free = (torch.int32, 31) if size <= SMALL else (torch.int64, 63)
+    dtype, most = (torch.int32, (1 << 31) - 1) if size <= SMALL else (torch.int64, (1 << 63) - 1)
     index = torch.arange(size, dtype=dtype, device=generator.device)
-    packed = torch.randint(
-        1 << (free - bits), (rows, size), dtype=dtype, generator=generator, device=generator.device
-    )
-    packed = _sorted(packed.bitwise_left_shift_(bits).bitwise_or_(index))
+    packed = random_bits(rows, size, dtype, generator)
+    packed = _sorted(packed.bitwise_left_shift_(bits).bitwise_or_(index).bitwise_and_(most))
     # Neighbours that differ in the index bits only: the least of a row's differences is enough.
     tied = (packed[:, 1:] ^ packed[:, :-1]).amin(1) < (1 << bits)
-    orders = (packed[:, :take] & ((1 << bits) - 1)).long()
+    orders = packed.bitwise_and_((1 << bits) - 1)
     again = int(tied.sum())
     if again:
-        orders[tied] = random_orders(again, size, generator, take=take)
+        orders[tied] = _sorted_numbers(again, size, generator)
     return orders
+
+
+def _first_distinct(rows: int, size: int, take: int, generator: torch.Generator) -> Tensor:
+    """[rows, take] the first different ones among independent draws.
+
+    No value is special, so every order of every choice is equally likely; that holds also among the
+    rows in which so many draws were enough, and the others are drawn again.
+    """
+    draws = draws_for(take, size)
+    value_bits, place_bits = (size - 1).bit_length(), (draws - 1).bit_length()
+    used = value_bits + place_bits
+    dtype = torch.int16 if used < 16 else torch.int32 if used < 32 else torch.int64
+    place = torch.arange(draws, dtype=dtype, device=generator.device)
+    if size & (size - 1):
+        drawn = torch.randint(
+            size, (rows, draws), dtype=dtype, generator=generator, device=generator.device
+        )
+    else:
+        drawn = random_bits(rows, draws, dtype, generator).bitwise_and_(size - 1)
+    # By value, then by place: what equals its left neighbour was drawn before.
+    packed = _sorted(drawn.bitwise_left_shift_(place_bits).bitwise_or_(place))
+    value = packed.bitwise_right_shift(place_bits)
+    new = torch.ones_like(value)
+    torch.ne(value[:, 1:], value[:, :-1], out=new[:, 1:])
+    # By place, new ones first: the sign says which.
+    packed.bitwise_and_((1 << place_bits) - 1).bitwise_left_shift_(value_bits).bitwise_or_(value)
+    packed = _sorted(packed.bitwise_xor_(new.neg_().bitwise_left_shift_(used)))
+    short = packed[:, take - 1] >= 0
+    orders = packed[:, :take].bitwise_and((1 << value_bits) - 1).long()
+    again = int(short.sum())
+    if again:
+        orders[short] = _first_distinct(again, size, take, generator)
+    return orders
+
+
+def random_bits(rows: int, columns: int, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    """[rows, columns] integers, every bit of which is random."""
+    words = -(-rows * columns * dtype.itemsize // 8)
+    drawn = torch.empty(words, dtype=torch.int64, device=generator.device)
+    drawn.random_(-(1 << 63), None, generator=generator)
+    return drawn.view(dtype)[: rows * columns].view(rows, columns)
 
 
 def _sorted(values: Tensor) -> Tensor:
