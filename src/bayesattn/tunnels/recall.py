@@ -86,7 +86,7 @@ class Recall(Tunnel):
         return math.log2(bindings)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Distinct keys and values from sorted random numbers, written into a template."""
+        """Distinct keys and values, written into a template."""
         device, scored = generator.device, self.scored.to(generator.device)
         keys = random_orders(batch_size, self.keys, generator, take=self.pairs)
         values = random_orders(batch_size, self.values, generator, take=self.pairs)
@@ -95,8 +95,8 @@ class Recall(Tunnel):
         )
         inputs = self._template().to(device).repeat(batch_size, 1)
         store = inputs[:, : 4 * self.pairs]
-        store[:, 1::4] = keys + FIRST_KEY
-        store[:, 3::4] = values + (FIRST_KEY + self.keys)
+        torch.add(keys, FIRST_KEY, out=store[:, 1::4])
+        torch.add(values, FIRST_KEY + self.keys, out=store[:, 3::4])
         inputs[:, scored - 1] = keys.gather(1, asked) + FIRST_KEY
         labels = values.gather(1, asked)
         posterior = torch.zeros(
