@@ -222,3 +222,21 @@ def test_long_prompts_are_few():
     recipe = retrieval.BamRetrieval.recipes[Tier.FULL]
     counts = [recipe.prompts(128 * factor) for factor in (1, 32, 64, 128, 256, 512)]
     assert counts == [(10, 2), (10, 2), (5, 1), (5, 1), (3, 1), (3, 1)]
+
+
+def test_ablations_are_asked_at_fewer_lengths(runs, tmp_path):
+    study = small(retrieval.BamRetrieval)
+    recipe = dataclasses.replace(
+        study.recipes[Tier.QUICK], variants=("RoPE", SOONER, FROZEN), ablated=1
+    )
+    study.recipes = MappingProxyType({Tier.QUICK: recipe})
+    numbers = {0: study.measure(Tier.QUICK, 0)}
+    lengths = {name: len(numbers[0][f"{name}: accuracy"]) for name in recipe.variants}
+    assert lengths == {"RoPE": 2, SOONER: 2, FROZEN: 1}
+    assert f"{FROZEN} 0.00 and 0.00 (1x)" in study.judge(Tier.QUICK, numbers).reason
+    assert study.draw(Tier.QUICK, numbers)
+    (shown,) = study.exhibits(Tier.QUICK, numbers)
+    assert shown.data["rows"] == ["RoPE", SOONER]
+    full = retrieval.BamRetrieval.recipes[Tier.FULL]
+    assert {full.lengths_of(name)[-1] for name in full.variants} == {"128x", "512x"}
+    assert full.lengths_of(FROZEN)[-1] == "128x" and full.lengths_of("ALiBi")[-1] == "512x"

@@ -30,6 +30,8 @@ NEEDED = 0.8
 AHEAD = 0.2
 """By how much the published setting must lead the best other encoding."""
 ENCODINGS = tuple(name for name in VARIANTS if not name.startswith("GGD"))
+COMPARED = (*ENCODINGS, "GGD", PUBLISHED, SOONER)
+"""All that are not ablations of `SOONER`."""
 FAILURES = 2
 """After so many lengths in a row without a correct answer, longer ones count as 0."""
 
@@ -40,6 +42,8 @@ class RetrievalRecipe(LanguageRecipe):
 
     lengths: tuple[str, ...]
     """Of prompts, in training lengths."""
+    ablated: int | None = None
+    """Ablations are asked at so many of the lengths, the shortest; at all if None."""
     depths: int = 10
     samples: int = 2
     """Prompts per length and depth."""
@@ -48,6 +52,10 @@ class RetrievalRecipe(LanguageRecipe):
     three depths, since a prompt of 65,536 tokens takes a core a minute and a half."""
     tolerance: float | None = None
     """Share of the posterior that attention may leave out where there is a prior to prove it by."""
+
+    def lengths_of(self, variant: str) -> tuple[str, ...]:
+        """What it is asked at."""
+        return self.lengths if variant in COMPARED else self.lengths[: self.ablated]
 
     def prompts(self, tokens: int) -> tuple[int, int]:
         """Depths and prompts per depth at this length."""
@@ -80,7 +88,8 @@ class BamRetrieval(Study[RetrievalRecipe]):
         "all heads, as published. A small model takes long to learn passkeys that way: there half "
         "of the heads begin local and priors move slowly, which one-seed trials chose before the "
         "full tier was run, and the published beginning is measured beside it. In the full tier "
-        "attention leaves out what provably holds less than a millionth of the posterior."
+        "attention leaves out what provably holds less than a millionth of the posterior, and "
+        "ablations are asked at up to 128 times the training length."
     )
     null = "Guessing five digits, 10⁻⁵."
     recipes = MappingProxyType(
@@ -97,6 +106,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
                 seeds=3,
                 steps=600,
                 lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x", "256x", "512x"),
+                ablated=8,
                 variants=tuple(VARIANTS),
                 judged=SOONER,
                 tolerance=1e-6,
@@ -112,7 +122,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
                 length=512,
                 needle_share=0.0,
                 lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x", "256x", "500x"),
-                variants=(*ENCODINGS, "GGD", PUBLISHED, SOONER),
+                variants=COMPARED,
             ),
         }
     )
@@ -155,7 +165,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
         )
         means = ", ".join(
             f"{name} {average(numbers, f'{name}: inside'):.2f} and "
-            f"{average(numbers, f'{name}: farthest'):.2f}"
+            f"{average(numbers, f'{name}: farthest'):.2f}{_unless(farthest, recipe, name)}"
             for name in recipe.variants
         )
         said = (
@@ -185,7 +195,8 @@ class BamRetrieval(Study[RetrievalRecipe]):
         ):
             for name in names:
                 style = "-" if "SSMax" in name else "--"
-                axes.plot(factors, curve(numbers, f"{name}: accuracy"), style, label=name)
+                found = curve(numbers, f"{name}: accuracy")
+                axes.plot(factors[: len(found)], found, style, label=name)
             axes.set_xscale("log", base=2)
             axes.set(title=title, xlabel="prompt, in training lengths", ylim=(-0.03, 1.03))
             axes.legend(fontsize=7)
@@ -197,10 +208,11 @@ class BamRetrieval(Study[RetrievalRecipe]):
     def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
         """Accuracy of every encoding at every length."""
         recipe = self.recipes[tier]
+        names = [name for name in recipe.variants if name in COMPARED]
         return [
             heatmap_exhibit(
-                [curve(numbers, f"{name}: accuracy") for name in recipe.variants],
-                recipe.variants,
+                [curve(numbers, f"{name}: accuracy") for name in names],
+                names,
                 recipe.lengths,
                 labels=("encoding", "prompt in training lengths"),
                 unit="of passkeys found",
@@ -217,7 +229,8 @@ def accuracy_by_length(recipe: RetrievalRecipe, variant: str, seed: int) -> list
     accuracies: list[float] = []
     # without a prior nothing can be left out, and looking for it costs time
     tolerance = None if recipe.language(variant).prior == "uniform" else recipe.tolerance
-    for name, tokens in token_lengths(",".join(recipe.lengths), recipe.length).items():
+    lengths = ",".join(recipe.lengths_of(variant))
+    for name, tokens in token_lengths(lengths, recipe.length).items():
         if accuracies[-FAILURES:] == [0.0] * FAILURES:
             accuracies.append(0.0)
             continue
@@ -232,3 +245,9 @@ def accuracy_by_length(recipe: RetrievalRecipe, variant: str, seed: int) -> list
         )
         accuracies.append(found.by_length()[0].accuracy)
     return accuracies
+
+
+def _unless(farthest: str, recipe: RetrievalRecipe, variant: str) -> str:
+    """Where a variant was asked last, if not at the farthest length."""
+    last = recipe.lengths_of(variant)[-1]
+    return "" if last == farthest else f" ({last})"
