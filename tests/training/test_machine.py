@@ -34,4 +34,4 @@ def test_memory_of_freed_tensors_is_used_again():
 
     # 40 tensors of 1,024 pages each
     assert faults("leave") > 10_000
-    assert faults("keep") < 1_000
+    assert faults("keep") < 5_000
