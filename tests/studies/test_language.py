@@ -220,8 +220,11 @@ def test_frequency_is_the_perplexity_without_context():
 
 def test_long_prompts_are_few():
     recipe = retrieval.BamRetrieval.recipes[Tier.FULL]
-    counts = [recipe.prompts(128 * factor) for factor in (1, 32, 64, 128, 256, 512)]
-    assert counts == [(10, 2), (10, 2), (5, 1), (5, 1), (3, 1), (3, 1)]
+    factors = (1, 32, 64, 128, 256, 512)
+    others = [recipe.prompts("NoPE", 128 * factor) for factor in factors]
+    assert others == [(10, 2), (10, 2), (5, 1), (5, 1), (3, 1), (3, 1)]
+    judged = [recipe.prompts(recipe.judged, 128 * factor) for factor in factors]
+    assert judged == [(10, 2), (10, 2), *[(10, 1)] * 4]
 
 
 def test_ablations_are_asked_at_fewer_lengths(runs, tmp_path):

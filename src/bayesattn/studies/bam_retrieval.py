@@ -48,8 +48,8 @@ class RetrievalRecipe(LanguageRecipe):
     samples: int = 2
     """Prompts per length and depth."""
     few: int = 5_000
-    """From so many tokens on one prompt per depth and half the depths; from four times as many on
-    three depths, since a prompt of 65,536 tokens takes a core a minute and a half."""
+    """From so many tokens on one prompt per depth; for all but what is judged half the depths, and
+    from four times as many on three, since 65,536 tokens take a core a minute and a half."""
     tolerance: float | None = None
     """Share of the posterior that attention may leave out where there is a prior to prove it by."""
 
@@ -57,10 +57,12 @@ class RetrievalRecipe(LanguageRecipe):
         """What it is asked at."""
         return self.lengths if variant in COMPARED else self.lengths[: self.ablated]
 
-    def prompts(self, tokens: int) -> tuple[int, int]:
+    def prompts(self, variant: str, tokens: int) -> tuple[int, int]:
         """Depths and prompts per depth at this length."""
         if tokens < self.few:
             return self.depths, self.samples
+        if variant == self.judged:
+            return self.depths, 1
         return (self.depths // 2 if tokens < 4 * self.few else 3), 1
 
 
@@ -234,7 +236,7 @@ def accuracy_by_length(recipe: RetrievalRecipe, variant: str, seed: int) -> list
         if accuracies[-FAILURES:] == [0.0] * FAILURES:
             accuracies.append(0.0)
             continue
-        depths, samples = recipe.prompts(tokens)
+        depths, samples = recipe.prompts(variant, tokens)
         found = passkey(
             recipe.model(variant, seed, tokens),
             name,
