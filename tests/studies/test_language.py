@@ -9,7 +9,7 @@ import torch
 
 from bayesattn.evals.passkey import passkey
 from bayesattn.models import BayesConfig, BayesForCausalLM
-from bayesattn.stats import Outcome
+from bayesattn.stats import Outcome, mean_interval
 from bayesattn.studies import bam_far_heads as heads
 from bayesattn.studies import bam_perplexity as perplexity
 from bayesattn.studies import bam_retrieval as retrieval
@@ -169,6 +169,7 @@ def test_retrieval_must_reach_and_lead(published, rope, outcome):
     found = verdict(retrieval.BamRetrieval, **accuracies(published, rope))
     assert found.outcome is outcome
     assert found.measured == pytest.approx(sum(published) / 3)
+    assert found.interval == mean_interval(published)
 
 
 def test_retrieval_that_was_never_learnt_says_nothing_of_reach():
@@ -211,6 +212,10 @@ def test_far_heads_must_exist_and_cost_more_than_others(effect, negative, to_los
     numbers |= {"effect": effect, "negative": negative, "to lose": to_lose}
     found = verdict(heads.BamFarHeads, **numbers)
     assert found.outcome is outcome
+    # what is shown is the loss, whichever part decides
+    assert found.measured == pytest.approx(sum(effect) / 3) and found.interval == mean_interval(
+        effect
+    )
 
 
 def test_frequency_is_the_perplexity_without_context():

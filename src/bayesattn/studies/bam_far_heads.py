@@ -108,10 +108,9 @@ class BamFarHeads(Study[FarHeadsRecipe]):
         """Heads with β < 0 exist, and cost more than others at the farthest length."""
         recipe = self.recipes[tier]
         farthest = recipe.lengths[-1]
+        effect = judge_effect(by_seed(numbers, "effect"), minimum=NEEDED)
         parts = {
-            f"loss at {farthest} beyond the control's": judge_effect(
-                by_seed(numbers, "effect"), minimum=NEEDED
-            ),
+            f"loss at {farthest} beyond the control's": effect,
             "share of heads with β < 0": judge_effect(by_seed(numbers, "negative")),
         }
         to_lose = judge_effect(by_seed(numbers, "to lose"), minimum=NEEDED)
@@ -123,8 +122,11 @@ class BamFarHeads(Study[FarHeadsRecipe]):
         )
         shown = f"{judgement.reason} Share of heads with β < 0: "
         shown += f"{average(numbers, 'negative'):.2f}. Accuracy at {', '.join(recipe.lengths)}: "
+        # whichever part decides, the number to show is the loss
         return self.verdict(
-            judgement._replace(reason=f"{shown}{told}."),
+            judgement._replace(
+                reason=f"{shown}{told}.", value=effect.value, interval=effect.interval
+            ),
             tier=tier,
             seeds=tuple(numbers),
             unit=f"accuracy lost at {recipe.lengths[-1]} beyond the control's",

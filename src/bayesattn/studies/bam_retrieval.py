@@ -155,12 +155,13 @@ class BamRetrieval(Study[RetrievalRecipe]):
         theirs = by_seed(numbers, f"{best}: farthest")
         lead = [mine - other for mine, other in zip(own, theirs, strict=True)]
         farthest = recipe.lengths[-1]
+        reach = judge_effect(own, minimum=NEEDED)
         judgement = judge_given(
             f"{recipe.judged} at the training length",
             judge_effect(by_seed(numbers, f"{recipe.judged}: inside"), minimum=NEEDED),
             judge_all(
                 {
-                    f"{recipe.judged} at {farthest}": judge_effect(own, minimum=NEEDED),
+                    f"{recipe.judged} at {farthest}": reach,
                     f"its lead over {best} at {farthest}": judge_effect(lead, minimum=AHEAD),
                 }
             ),
@@ -173,8 +174,9 @@ class BamRetrieval(Study[RetrievalRecipe]):
         said = (
             f"{judgement.reason} Mean accuracy at the training length and at {farthest}: {means}."
         )
+        # whichever part decides, the number to show is the reach
         return self.verdict(
-            judgement._replace(reason=said, value=sum(own) / len(own)),
+            judgement._replace(reason=said, value=reach.value, interval=reach.interval),
             tier=tier,
             seeds=tuple(numbers),
             unit=f"accuracy at {farthest}",
