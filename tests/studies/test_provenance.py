@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 import bayesattn
 from bayesattn.studies import provenance
 from bayesattn.studies.provenance import ROOT, digest, sources
@@ -36,6 +38,57 @@ def test_data_of_packages_counts():
     assert any(name.startswith("zoo/models/") for name in names("geometry_keys.py"))
 
 
+STUDY = '''"""A study."""
+
+@register
+class Study:
+    claim = "so it is"
+    recipes = {"quick": 3}
+
+    def measure(self):
+        return 1  # one
+
+    def judge(self, numbers):
+        return numbers > 0
+
+    def draw(self, numbers):
+        plot(numbers)
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [
+        ("A study", "This study", False),
+        ("so it is", "so it may be", False),
+        ("# one", "# a number", False),
+        ("numbers > 0", "numbers > 1", False),
+        ("plot(numbers)", "plot(-numbers)", False),
+        ("return 1", "return 2", True),
+        ('"quick": 3', '"quick": 4', True),
+        ("@register\n", "", True),
+    ],
+)
+def test_words_and_what_comes_after_measuring_do_not_count(old, new, counts, tmp_path):
+    digests = set()
+    for number, text in enumerate((STUDY, STUDY.replace(old, new))):
+        file = tmp_path / str(number) / "study.py"
+        file.parent.mkdir()
+        file.write_text(text)
+        digests.add(digest(file))
+    assert len(digests) == (2 if counts else 1)
+
+
+def test_what_other_classes_do_counts_whatever_it_is_called(tmp_path):
+    digests = set()
+    for number, text in enumerate(("numbers", "-numbers")):
+        file = tmp_path / str(number) / "study.py"
+        file.parent.mkdir()
+        file.write_text(f"class Pen:\n    def draw(self, numbers):\n        return {text}\n")
+        digests.add(digest(file))
+    assert len(digests) == 2
+
+
 def test_the_digest_follows_every_file_and_only_those(tmp_path, monkeypatch):
     package = tmp_path / "bayesattn"
     (package / "deep").mkdir(parents=True)
@@ -51,7 +104,7 @@ def test_the_digest_follows_every_file_and_only_those(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "ROOT", package)
 
     def now(**changes):
-        for cached in (digest, provenance._imported):
+        for cached in (digest, provenance._imported, provenance._decisive):
             cached.cache_clear()
         for name, text in {**files, **changes}.items():
             (package / name).write_text(text)
