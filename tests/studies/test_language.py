@@ -13,6 +13,7 @@ from bayesattn.stats import Outcome, mean_interval
 from bayesattn.studies import bam_far_heads as heads
 from bayesattn.studies import bam_perplexity as perplexity
 from bayesattn.studies import bam_retrieval as retrieval
+from bayesattn.studies.jobs import MeasurementJob
 from bayesattn.studies.language_models import FROZEN, SOONER, VARIANTS, after
 from bayesattn.studies.runner import run_study
 from bayesattn.studies.study import Tier
@@ -232,19 +233,16 @@ def test_long_prompts_are_few():
     assert judged == [(10, 2), (10, 2), *[(10, 1)] * 4]
 
 
-def test_ablations_are_asked_at_fewer_lengths(runs, tmp_path):
+def test_more_variants_and_seeds_leave_what_was_measured(runs, tmp_path):
     study = small(retrieval.BamRetrieval)
-    recipe = dataclasses.replace(
-        study.recipes[Tier.QUICK], variants=("RoPE", SOONER, FROZEN), ablated=1
-    )
-    study.recipes = MappingProxyType({Tier.QUICK: recipe})
-    numbers = {0: study.measure(Tier.QUICK, 0)}
-    lengths = {name: len(numbers[0][f"{name}: accuracy"]) for name in recipe.variants}
-    assert lengths == {"RoPE": 2, SOONER: 2, FROZEN: 1}
-    assert f"{FROZEN} 0.00 and 0.00 (1x)" in study.judge(Tier.QUICK, numbers).reason
-    assert study.draw(Tier.QUICK, numbers)
-    (shown,) = study.exhibits(Tier.QUICK, numbers)
-    assert shown.data["rows"] == ["RoPE", SOONER]
-    full = retrieval.BamRetrieval.recipes[Tier.FULL]
-    assert {full.lengths_of(name)[-1] for name in full.variants} == {"128x", "512x"}
-    assert full.lengths_of(FROZEN)[-1] == "128x" and full.lengths_of("ALiBi")[-1] == "512x"
+    job = MeasurementJob(study, Tier.QUICK, 0, tmp_path, "RoPE")
+    job.run()
+    recipe = study.recipes[Tier.QUICK]
+    for changes, stands in [
+        ({"seeds": 5, "variants": ("RoPE", SOONER, FROZEN)}, True),
+        ({"lengths": ("1x", "3x")}, False),
+        ({"steps": 3}, False),
+    ]:
+        changed = dataclasses.replace(recipe, **changes)
+        study.recipes = MappingProxyType({Tier.QUICK: changed})
+        assert job.done() is stands

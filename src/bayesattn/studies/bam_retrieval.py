@@ -15,6 +15,7 @@ from bayesattn.evals.token_lengths import token_lengths
 from bayesattn.stats import judge_all, judge_effect, judge_given
 from bayesattn.studies.exhibits import heatmap_exhibit
 from bayesattn.studies.language_models import (
+    ALONE,
     PUBLISHED,
     SOONER,
     VARIANTS,
@@ -30,8 +31,8 @@ NEEDED = 0.8
 AHEAD = 0.2
 """By how much the published setting must lead the best other encoding."""
 ENCODINGS = tuple(name for name in VARIANTS if not name.startswith("GGD"))
-COMPARED = (*ENCODINGS, "GGD", PUBLISHED, SOONER)
-"""All that are not ablations of `SOONER`."""
+COMPARED = (*ENCODINGS, "GGD", PUBLISHED, ALONE, SOONER)
+"""All encodings, and the learned prior as published and as judged, with and without SSMax."""
 FAILURES = 2
 """After so many lengths in a row without a correct answer, longer ones count as 0."""
 
@@ -42,8 +43,6 @@ class RetrievalRecipe(LanguageRecipe):
 
     lengths: tuple[str, ...]
     """Of prompts, in training lengths."""
-    ablated: int | None = None
-    """Ablations are asked at so many of the lengths, the shortest; at all if None."""
     depths: int = 10
     samples: int = 2
     """Prompts per length and depth."""
@@ -52,10 +51,6 @@ class RetrievalRecipe(LanguageRecipe):
     from four times as many on three, since 65,536 tokens take a core a minute and a half."""
     tolerance: float | None = None
     """Share of the posterior that attention may leave out where there is a prior to prove it by."""
-
-    def lengths_of(self, variant: str) -> tuple[str, ...]:
-        """What it is asked at."""
-        return self.lengths if variant in COMPARED else self.lengths[: self.ablated]
 
     def prompts(self, variant: str, tokens: int) -> tuple[int, int]:
         """Depths and prompts per depth at this length."""
@@ -90,8 +85,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
         "all heads, as published. A small model takes long to learn passkeys that way: there half "
         "of the heads begin local and priors move slowly, which one-seed trials chose before the "
         "full tier was run, and the published beginning is measured beside it. In the full tier "
-        "attention leaves out what provably holds less than a millionth of the posterior, and "
-        "ablations are asked at up to 128 times the training length."
+        "attention leaves out what provably holds less than a millionth of the posterior."
     )
     null = "Guessing five digits, 10⁻⁵."
     recipes = MappingProxyType(
@@ -108,8 +102,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
                 seeds=3,
                 steps=600,
                 lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x", "256x", "512x"),
-                ablated=8,
-                variants=tuple(VARIANTS),
+                variants=COMPARED,
                 judged=SOONER,
                 tolerance=1e-6,
             ),
@@ -168,7 +161,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
         )
         means = ", ".join(
             f"{name} {average(numbers, f'{name}: inside'):.2f} and "
-            f"{average(numbers, f'{name}: farthest'):.2f}{_unless(farthest, recipe, name)}"
+            f"{average(numbers, f'{name}: farthest'):.2f}"
             for name in recipe.variants
         )
         said = (
@@ -184,7 +177,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
         )
 
     def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
-        """Accuracy over length, encodings and ablations apart."""
+        """Accuracy over length, encodings and learned priors apart."""
         from matplotlib.figure import Figure
 
         recipe = self.recipes[tier]
@@ -199,8 +192,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
         ):
             for name in names:
                 style = "-" if "SSMax" in name else "--"
-                found = curve(numbers, f"{name}: accuracy")
-                axes.plot(factors[: len(found)], found, style, label=name)
+                axes.plot(factors, curve(numbers, f"{name}: accuracy"), style, label=name)
             axes.set_xscale("log", base=2)
             axes.set(title=title, xlabel="prompt, in training lengths", ylim=(-0.03, 1.03))
             axes.legend(fontsize=7)
@@ -212,11 +204,10 @@ class BamRetrieval(Study[RetrievalRecipe]):
     def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
         """Accuracy of every encoding at every length."""
         recipe = self.recipes[tier]
-        names = [name for name in recipe.variants if name in COMPARED]
         return [
             heatmap_exhibit(
-                [curve(numbers, f"{name}: accuracy") for name in names],
-                names,
+                [curve(numbers, f"{name}: accuracy") for name in recipe.variants],
+                recipe.variants,
                 recipe.lengths,
                 labels=("encoding", "prompt in training lengths"),
                 unit="of passkeys found",
@@ -233,8 +224,7 @@ def accuracy_by_length(recipe: RetrievalRecipe, variant: str, seed: int) -> list
     accuracies: list[float] = []
     # without a prior nothing can be left out, and looking for it costs time
     tolerance = None if recipe.language(variant).prior == "uniform" else recipe.tolerance
-    lengths = ",".join(recipe.lengths_of(variant))
-    for name, tokens in token_lengths(lengths, recipe.length).items():
+    for name, tokens in token_lengths(",".join(recipe.lengths), recipe.length).items():
         if accuracies[-FAILURES:] == [0.0] * FAILURES:
             accuracies.append(0.0)
             continue
@@ -249,9 +239,3 @@ def accuracy_by_length(recipe: RetrievalRecipe, variant: str, seed: int) -> list
         )
         accuracies.append(found.by_length()[0].accuracy)
     return accuracies
-
-
-def _unless(farthest: str, recipe: RetrievalRecipe, variant: str) -> str:
-    """Where a variant was asked last, if not at the farthest length."""
-    last = recipe.lengths_of(variant)[-1]
-    return "" if last == farthest else f" ({last})"

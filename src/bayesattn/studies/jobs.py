@@ -134,10 +134,12 @@ class MeasurementJob:
 
     def origin(self) -> dict[str, Any]:
         """What decides the numbers; measured ones count only while this is the same."""
-        recipe = json.loads(json.dumps(asdict(self.study.recipes[self.tier])))
+        recipe = self.study.recipes[self.tier]
+        how = {name: value for name, value in asdict(recipe).items() if name not in recipe.wishes}
         file = inspect.getsourcefile(type(self.study))
         assert file is not None
-        return {"recipe": recipe, "sources": digest(Path(file)), "torch": torch.__version__}
+        decisive = json.loads(json.dumps(how))
+        return {"recipe": decisive, "sources": digest(Path(file)), "torch": torch.__version__}
 
     def measured(self) -> dict[str, Any] | None:
         """numbers, seconds and commit, if they are there and still stand."""

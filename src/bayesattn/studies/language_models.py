@@ -26,6 +26,8 @@ PUBLISHED = "GGD + SSMax"
 """The published setting: all heads start uniform, SSMax scales content and prior."""
 SOONER = "GGD mixed, slow + SSMax"
 """Half of the heads local at first, and priors that move slowly: passkeys take fewer steps."""
+ALONE = "GGD mixed, slow"
+"""`SOONER` without SSMax: what is the prior's."""
 FROZEN = "GGD mixed, frozen + SSMax"
 """The same with priors and temperatures as they begin: what is left if they learn nothing."""
 SLOW = 1 / 8
@@ -73,7 +75,7 @@ VARIANTS: dict[str, Variant] = {
     **_both("sinusoidal", {"prior": "uniform", "encoding": "sinusoidal"}),
     **_both("GGD", GGD),
     SOONER: _slow(),
-    "GGD mixed, slow": _slow(ssmax=False),
+    ALONE: _slow(ssmax=False),
     "GGD mixed, slow + SSMax on content": _slow(ssmax_scope="content"),
     "GGD mixed + SSMax": Variant(MIXED),
     FROZEN: Variant(MIXED, rate=0.0),
@@ -113,6 +115,7 @@ class LanguageTraining:
 class LanguageRecipe(Recipe):
     """Model, training and measurement."""
 
+    wishes = frozenset({"seeds", "variants"})
     size: str = "tiny"
     steps: int
     batch_size: int = 32

@@ -54,6 +54,9 @@ class Claim:
 class Recipe:
     """What a tier computes. Studies add their own fields."""
 
+    wishes: ClassVar[frozenset[str]] = frozenset({"seeds"})
+    """Fields that say what is to be measured, not how: with others of these, a number that is there
+    still stands. What names parts of a study is one of them, `measure` must not read it."""
     seeds: int
     """Seeds 0 .. seeds-1 are measured."""
 
