@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayesattn.tunnels.filtering import filter_likelihoods, filter_states
+from bayesattn.tunnels.filtering import filter_likelihoods, filter_states, predict_next
 from bayesattn.tunnels.trivial import entropy_bits
 from tests.tunnels.oracles import enumerate_paths, filter_in_logs
 
@@ -108,6 +108,14 @@ def test_a_common_factor_of_the_likelihoods_cancels():
     torch.testing.assert_close(plain.filtered, scaled.filtered, rtol=0, atol=1e-13)
     shift = scaled.log_likelihood - plain.log_likelihood
     torch.testing.assert_close(shift, scale.log().sum()[None], rtol=0, atol=1e-9)
+
+
+def test_predicting_the_next_state_is_filtering_and_one_transition():
+    initial, transition, _, _ = tensors(*random_model(4, 3, 1, seed=5))
+    likelihoods = torch.rand(6, 9, 4, generator=torch.Generator().manual_seed(0)).double()
+    filtered = filter_likelihoods(initial[0], transition[0], likelihoods).filtered
+    found = predict_next(initial[0], transition[0], likelihoods.permute(1, 2, 0))
+    torch.testing.assert_close(found, filtered @ transition[0], rtol=0, atol=1e-14)
 
 
 @settings(deadline=None)

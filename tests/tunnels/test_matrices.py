@@ -23,6 +23,13 @@ def test_rounding_in_closed_form_is_rounding_one_unit_at_a_time(alpha, size, lea
     assert (ours.sum(1) == 100).all() and ours.min() >= least
 
 
+def test_a_fine_grid_is_rounded_as_exactly(generator):
+    """More units than short integers can hold."""
+    rows = sample_rows((20, 8), generator, alpha=0.5, min_prob=0.0, units=None)
+    ours = round_rows(rows, 10_000, 3).numpy()
+    np.testing.assert_array_equal(ours, [repair(row, 10_000, 3) for row in rows.numpy()])
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.integers(0, 300), min_size=2, max_size=9),

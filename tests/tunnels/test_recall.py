@@ -48,6 +48,15 @@ def test_labels_are_the_values_stored_with_the_asked_keys(tunnel, generator):
     assert batch.labels.min() >= 0 and batch.labels.max() < tunnel.values
 
 
+def test_keys_and_values_of_one_call_are_independent(generator):
+    batch = Recall(pairs=2, queries=1, filler=0, keys=64, values=64).sample(200_000, generator)
+    joint = (batch.inputs[:, 1] - 10) * 64 + batch.inputs[:, 3] - 74
+    counts = joint.bincount(minlength=64**2).double()
+    expected, freedom = 200_000 / 64**2, 64**2 - 1
+    spread = ((counts - expected).square() / expected).sum() - freedom
+    assert len(counts) == 64**2 and abs(spread) < 4.5 * (2 * freedom) ** 0.5
+
+
 def test_keys_values_and_queries_are_uniform(generator):
     tunnel = Recall(pairs=2, queries=1, filler=0, keys=3, values=4)
     batch = tunnel.sample(14_400, generator)

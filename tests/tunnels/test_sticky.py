@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayesattn.tunnels import StickyChain
+from bayesattn.tunnels import StickyChain, sticky
 
 
 def test_the_row_of_the_matrix():
@@ -46,6 +46,25 @@ def test_posterior_is_that_of_enumerating_all_paths(noise, generator):
                 gaps = inputs[: step + 1] - means[list(path[:-1])]
                 brute[path[-1]] += prior * math.exp(-(gaps**2).sum() / (2 * noise**2))
             np.testing.assert_allclose(posterior[step], brute / brute.sum(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("cached", [1, 2**17])
+def test_sequences_and_steps_in_groups_are_the_same(cached, generator, monkeypatch):
+    chain = StickyChain(length=7, width=3)
+    inputs = chain.sample(11, generator).inputs
+    whole = chain.exact(inputs)
+    monkeypatch.setattr(sticky, "TOGETHER", 4)
+    monkeypatch.setattr(sticky, "CACHED", cached)
+    torch.testing.assert_close(chain.exact(inputs), whole, rtol=0, atol=1e-14)
+    assert chain.exact(inputs[:0]).shape == (0, 7, 8)
+
+
+def test_an_observation_that_no_path_explains_is_named(generator):
+    chain = StickyChain(symbols=4, stay=1.0, noise=0.0, length=3)
+    inputs = chain.sample(2, generator).inputs
+    inputs[1, 2] = next(mean for mean in chain.means if not torch.equal(mean, inputs[1, 0]))
+    with pytest.raises(ValueError, match="observation 2 of sequence 1 has probability 0"):
+        chain.exact(inputs)
 
 
 def test_without_noise_the_posterior_is_a_row_of_the_matrix(generator):

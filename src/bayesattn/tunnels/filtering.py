@@ -55,8 +55,27 @@ def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor)
 
 
 def predict_next(initial: Tensor, transition: Tensor, likelihoods: Tensor) -> Tensor:
-    """[B, K, S]: P(s_{t+1} | o_0 .. o_t), from the arguments of `filter_likelihoods`."""
-    return _beliefs(initial, transition, likelihoods)[0][1:].permute(2, 0, 1).contiguous()
+    """[B, K, S]: P(s_{t+1} | o_0 .. o_t).
+
+    What is wanted of one chain is less than the whole filter: the belief before it is divided by
+    its sum goes through the transition at once, and its sum comes out of the same product.
+
+    Args:
+        initial: [S].
+        transition: [S, S].
+        likelihoods: [K, S, B], ∝ P(o_t | s_t): sequences last.
+    """
+    length, states, count = likelihoods.shape
+    summing = torch.cat([transition.double().T, torch.ones_like(transition[:1]).double()])
+    weighed = likelihoods.new_empty(states, count)
+    arrived = likelihoods.new_empty(length, states + 1, count)
+    belief = initial.double()[:, None].expand(-1, count)
+    for step, out in zip(likelihoods, arrived, strict=True):
+        torch.mul(belief, step, out=weighed)
+        torch.mm(summing, weighed, out=out)
+        belief = out[:-1].div_(out[-1])
+    _check_possible(arrived[:, -1])
+    return arrived[:, :-1].permute(2, 0, 1).contiguous()
 
 
 def _beliefs(
@@ -86,9 +105,14 @@ def _beliefs(
         else:
             torch.mul(now[:, None], moves, out=arriving)
             torch.sum(arriving, 0, out=beliefs[t + 1])
+    _check_possible(norms)
+    return predicted, filtered, norms
+
+
+def _check_possible(norms: Tensor) -> None:
+    """Raise ValueError if a probability [K, B] of an observation is 0."""
     if not bool((norms > 0).all()):
         step, row = torch.nonzero(~(norms > 0))[0]
         raise ValueError(
             f"observation {int(step)} of sequence {int(row)} has probability 0 in every state"
         )
-    return predicted, filtered, norms

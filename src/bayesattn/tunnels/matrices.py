@@ -93,25 +93,38 @@ def round_rows(rows: Tensor, units: int, least: int) -> Tensor:
 
 
 def _round(rows: Tensor, units: int, least: int) -> Tensor:
-    """`round_rows` of [size, rows], in int32."""
+    """`round_rows` of [size, rows], in integers that are as short as possible.
+
+    Torch is slow at comparing integers and quick at shifting them, so masks are made by `_below`.
+    """
     size = len(rows)
-    values = (rows * units).round_().int().clamp_(min=least)
-    surplus = values.sum(0, dtype=torch.int32) - units
+    scaled = (rows * units).round_().clamp_(min=least)
+    largest = float(scaled.max()) if scaled.numel() else 0.0
+    dtype = torch.int16 if (size + 1) * (largest + units) < 2**15 else torch.int32
+    values = scaled.to(dtype)
+    surplus = values.sum(0, dtype=dtype) - units
     # Equal entries are told apart by their index, so that ranks are a permutation.
-    index = torch.arange(size, dtype=torch.int32, device=rows.device)
+    index = torch.arange(size, dtype=dtype, device=rows.device)
     distinct = values * size + index[:, None]
-    rank = (distinct[None] < distinct[:, None]).sum(1, dtype=torch.int32)
+    rank = _below(distinct[None], distinct[:, None]).sum(1, dtype=dtype).neg_()
 
     missing = (-surplus).clamp_(min=0)
-    added = missing // size + (rank < missing % size)
+    added = missing // size - _below(rank, missing % size)
 
     surplus = surplus.clamp_(min=0)
     room = values - least
-    emptied = torch.minimum(room[None], room[:, None]).sum(1, dtype=torch.int32) <= surplus
-    rest = surplus - (room * emptied).sum(0, dtype=torch.int32)
-    sharers = (size - emptied.sum(0, dtype=torch.int32)).clamp_(min=1)
-    taken = torch.where(emptied, room, rest // sharers + (rank >= size - rest % sharers))
-    return values + added - taken
+    keeps = _below(surplus, torch.minimum(room[None], room[:, None]).sum(1, dtype=dtype))
+    lost = room & ~keeps
+    rest = surplus - lost.sum(0, dtype=dtype)
+    sharers = keeps.sum(0, dtype=dtype).neg_().clamp_(min=1)
+    share = rest // sharers - _below(size - 1 - rest % sharers, rank)
+    return values.add_(added).sub_(lost).sub_(share.bitwise_and_(keeps))
+
+
+def _below(first: Tensor, second: Tensor) -> Tensor:
+    """-1, which is all bits, where first < second, and 0 elsewhere: the sign of the difference."""
+    difference = first - second
+    return difference.bitwise_right_shift_(8 * difference.element_size() - 1)
 
 
 def _gamma(shape: tuple[int, ...], alpha: float, generator: torch.Generator) -> Tensor:

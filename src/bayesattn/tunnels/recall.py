@@ -9,6 +9,7 @@ uniformly random stored key.
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Self
 
 import torch
@@ -88,21 +89,20 @@ class Recall(Tunnel):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Distinct keys and values, written into a template."""
         device, scored = generator.device, self.scored.to(generator.device)
-        keys = random_orders(batch_size, self.keys, generator, take=self.pairs)
-        values = random_orders(batch_size, self.values, generator, take=self.pairs)
+        keys, values = self._pairs(batch_size, generator)
         asked = torch.randint(
             self.pairs, (batch_size, self.queries), generator=generator, device=device
         )
-        inputs = self._template().to(device).repeat(batch_size, 1)
+        inputs = self._template().to(device, keys.dtype).repeat(batch_size, 1)
         store = inputs[:, : 4 * self.pairs]
         torch.add(keys, FIRST_KEY, out=store[:, 1::4])
         torch.add(values, FIRST_KEY + self.keys, out=store[:, 3::4])
         inputs[:, scored - 1] = keys.gather(1, asked) + FIRST_KEY
-        labels = values.gather(1, asked)
+        labels = values.gather(1, asked).long()
         posterior = torch.zeros(
             batch_size, self.queries, self.values, dtype=torch.float64, device=device
         ).scatter_(2, labels[..., None], 1.0)
-        return Batch(inputs, scored, posterior, labels, {"asked": asked})
+        return Batch(inputs.long(), scored, posterior, labels, {"asked": asked})
 
     def exact(self, inputs: Tensor) -> Tensor:
         """[B, queries, values]: all on the value stored with the key; uniform if it never was."""
@@ -124,6 +124,14 @@ class Recall(Tunnel):
     def label_tokens(self, labels: Tensor) -> Tensor:
         """Values have their own tokens."""
         return labels + (FIRST_KEY + self.keys)
+
+    def _pairs(self, batch_size: int, generator: torch.Generator) -> list[Tensor]:
+        """Keys and values [B, pairs], in short integers, which are quicker to move about."""
+        dtype = torch.int16 if self.vocabulary < 2**15 else torch.int64
+        draw = partial(random_orders, generator=generator, take=self.pairs, dtype=dtype)
+        if self.keys == self.values:  # one call for both is quicker
+            return list(draw(2 * batch_size, self.keys).chunk(2))
+        return [draw(batch_size, self.keys), draw(batch_size, self.values)]
 
     def _template(self) -> Tensor:
         """[T] a sequence without its keys and values."""

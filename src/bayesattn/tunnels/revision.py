@@ -87,17 +87,19 @@ class Revision(Tunnel):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Matrix, source, evidence."""
         inputs = torch.zeros(batch_size, self.positions, self.features, device=generator.device)
-        inputs[:, : self.hypotheses, : self.symbols] = sample_rows(
+        emission = sample_rows(
             (batch_size, self.hypotheses, self.symbols),
             generator,
             alpha=self.alpha,
             min_prob=self.min_prob,
             units=units_of(self.grid),
-        ).log_()
+        )
+        inputs[:, : self.hypotheses, : self.symbols] = emission.log()
         inputs[:, : self.hypotheses, self.symbols : -self.symbols] = torch.eye(
             self.hypotheses, device=generator.device
         )
-        emission = self._emission(inputs)
+        if self.grid is None:  # what is shown is rounded, and what is shown counts
+            emission = self._emission(inputs)
         source = torch.randint(
             self.hypotheses, (batch_size, 1), generator=generator, device=generator.device
         ).expand(-1, self.evidence)
@@ -127,6 +129,10 @@ class Revision(Tunnel):
 
 
 def _product_rule(emission: Tensor, evidence: Tensor) -> Tensor:
-    """[B, K, Z] from [B, Z, symbols] and [B, K], in log space."""
-    index = evidence[:, None].expand(-1, emission.shape[1], -1)
-    return emission.gather(2, index).log_().cumsum(2).transpose(1, 2).softmax(-1).contiguous()
+    """[B, K, Z] from [B, Z, symbols] and [B, K], in log space, with sequences last until the end.
+
+    Every operation then runs over long contiguous vectors.
+    """
+    entries = emission.permute(2, 1, 0).contiguous()
+    index = evidence.T[:, None].expand(-1, emission.shape[1], -1)
+    return entries.gather(0, index).log_().cumsum_(0).softmax(1).permute(2, 0, 1).contiguous()

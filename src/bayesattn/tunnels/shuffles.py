@@ -15,14 +15,19 @@ SMALL = 256
 
 
 def random_orders(
-    rows: int, size: int, generator: torch.Generator, *, take: int | None = None
+    rows: int,
+    size: int,
+    generator: torch.Generator,
+    *,
+    take: int | None = None,
+    dtype: torch.dtype = torch.int64,
 ) -> Tensor:
-    """[rows, take] int64: each row the beginning of a uniformly random order of 0 .. size-1."""
+    """[rows, take]: each row the beginning of a uniformly random order of 0 .. size-1."""
     if size == 1:
-        return torch.zeros(rows, 1, dtype=torch.int64, device=generator.device)
+        return torch.zeros(rows, 1, dtype=dtype, device=generator.device)
     if take is not None and 2 * draws_for(take, size) <= size:
-        return _first_distinct(rows, size, take, generator)
-    return _sorted_numbers(rows, size, generator)[:, :take].long()
+        return _first_distinct(rows, size, take, generator).to(dtype)
+    return _sorted_numbers(rows, size, generator)[:, :take].to(dtype)
 
 
 def draws_for(take: int, size: int) -> int:
@@ -75,7 +80,8 @@ def _first_distinct(rows: int, size: int, take: int, generator: torch.Generator)
             size, (rows, draws), dtype=dtype, generator=generator, device=generator.device
         )
     else:
-        drawn = random_bits(rows, draws, dtype, generator).bitwise_and_(size - 1)
+        shortest = torch.uint8 if size <= 256 else dtype
+        drawn = random_bits(rows, draws, shortest, generator).bitwise_and_(size - 1).to(dtype)
     # By value, then by place: what equals its left neighbour was drawn before.
     packed = _sorted(drawn.bitwise_left_shift_(place_bits).bitwise_or_(place))
     value = packed.bitwise_right_shift(place_bits)
@@ -85,7 +91,7 @@ def _first_distinct(rows: int, size: int, take: int, generator: torch.Generator)
     packed.bitwise_and_((1 << place_bits) - 1).bitwise_left_shift_(value_bits).bitwise_or_(value)
     packed = _sorted(packed.bitwise_xor_(new.neg_().bitwise_left_shift_(used)))
     short = packed[:, take - 1] >= 0
-    orders = packed[:, :take].bitwise_and((1 << value_bits) - 1).long()
+    orders = packed[:, :take].bitwise_and((1 << value_bits) - 1)
     again = int(short.sum())
     if again:
         orders[short] = _first_distinct(again, size, take, generator)
