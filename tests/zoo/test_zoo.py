@@ -8,10 +8,15 @@ import torch
 
 from bayesattn import cli, zoo
 from bayesattn.evals.fidelity import measure
-from bayesattn.evals.shipping import ship, train_command
+from bayesattn.evals.passkey import passkey
+from bayesattn.evals.shipping import ship, ship_language, train_command
 from bayesattn.models.architectures import LSTM, Transformer
 from bayesattn.training import Run, TrainConfig, load_predictor, train_tunnel
 from bayesattn.training.commands import Train
+from bayesattn.training.language import load_language_model, train_language
+from bayesattn.training.language import parse_config as parse_language
+from bayesattn.training.language_commands import LanguageTrain
+from bayesattn.training.language_config import LanguageConfig
 from bayesattn.training.tunnel import parse_config
 from bayesattn.tunnels import HMM, Bijection
 
@@ -31,7 +36,8 @@ def test_a_shipped_model_has_the_fidelity_it_states(name):
 
 
 def test_all_models_together_are_small():
-    files = [path for path in zoo.MODELS.rglob("*") if path.is_file()]
+    folders = (zoo.MODELS, zoo.LANGUAGE)
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert 0 < sum(path.stat().st_size for path in files) < 10e6
     assert not [path for path in files if path.suffix not in (".json", ".safetensors")]
 
@@ -98,3 +104,71 @@ def test_the_command_lists_the_models(capsys):
 def test_an_unknown_model_is_answered_with_the_known_ones(capsys):
     assert cli.main(["tunnel", "fidelity", "zoo:nothing"]) == 2
     assert zoo.names()[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", zoo.names(zoo.LANGUAGE))
+def test_a_shipped_language_model_finds_what_it_states(name):
+    known = zoo.language_entry(name)
+    inside = known.lengths[0]
+    found = passkey(load_language_model(f"zoo:{name}"), inside["requested"], seed=1).by_length()[0]
+    # both are estimates, from other prompts each
+    assert found.interval.low <= inside["high"] and inside["low"] <= found.interval.high
+    assert inside["accuracy"] > 0.8 and known.trained == inside["length"]
+
+
+@pytest.mark.parametrize("name", zoo.names(zoo.LANGUAGE))
+def test_the_stated_command_describes_the_language_model(name):
+    run = Run.open(zoo.locate(f"zoo:{name}"))
+    words = shlex.split(run.config["command"])[3:]
+    assert words[-2:] == ["--out", "RUN"]
+    assert _chosen(words) == parse_language(run)
+
+
+def test_shipping_a_language_model(tmp_path):
+    language = LanguageConfig(size="nano", length=64, tokenizer="bytes", needle_share=0.0)
+    config = TrainConfig(steps=2, batch_size=2, seed=4)
+    command = "bayesattn lm train tiny --seed 4 --out 'some where' --steps 2"
+    run = train_language(language, config, tmp_path / "run", progress=False, command=command)
+    ship_language(run, "small", "700", models=tmp_path)
+    shipped = load_language_model(tmp_path / "small")
+    kept = load_language_model(run)
+    for name, tensor in kept.model.state_dict().items():
+        assert torch.equal(shipped.model.state_dict()[name], tensor)
+    about = json.loads((tmp_path / "small" / "passkey.json").read_text())
+    assert about["lengths"][0]["requested"] == "700" and about["trained"] == 64
+    stated = Run.open(tmp_path / "small").config["command"]
+    assert stated == "bayesattn lm train tiny --seed 4 --out RUN --steps 2"
+
+
+def test_a_language_model_without_a_command_is_not_shipped(tmp_path):
+    language = LanguageConfig(size="nano", length=64, tokenizer="bytes", needle_share=0.0)
+    config = TrainConfig(steps=1, batch_size=2)
+    run = train_language(language, config, tmp_path / "run", progress=False)
+    with pytest.raises(ValueError, match="says no command"):
+        ship_language(run, "small", models=tmp_path)
+
+
+def test_the_command_lists_the_language_models(capsys):
+    assert cli.main(["lm", "zoo", "--json", "-"]) == 0
+    known = [found["name"] for found in json.loads(capsys.readouterr().out)]
+    assert known == zoo.names(zoo.LANGUAGE)
+    assert cli.main(["lm", "zoo"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"zoo:{name}" in printed for name in known)
+
+
+def test_each_kind_of_model_is_for_its_own_commands(capsys):
+    assert cli.main(["lm", "passkey", "zoo:bijection-10"]) == 2
+    assert "is not of a language model" in capsys.readouterr().err
+    assert cli.main(["lm", "passkey", "zoo:nothing"]) == 2
+    assert "the zoo has bijection-10" in capsys.readouterr().err
+
+
+def _chosen(words):
+    """What these words of `bayesattn lm train` choose."""
+    import tyro
+
+    options = tyro.cli(
+        LanguageTrain.options_for(words), args=words, config=(tyro.conf.FlagCreatePairsOff,)
+    )
+    return options._language(), options._training(options._language(), options.out)

@@ -75,7 +75,7 @@ class PromptBench:
     """Time one long prompt against the authors' way, in turns, with peak memory of each."""
 
     source: Annotated[Positional[str | None], arg(metavar="MODEL")] = None
-    """Folder of a run, or of a model of ours; the small recipe, untrained, if not given."""
+    """Run, zoo:NAME, or folder of a model of ours; the small recipe, untrained, if not given."""
     length: int = 64_000
     """Tokens of the prompt. At 64,000 the authors' way takes a quarter of an hour or more."""
     tolerance: float = 1e-4

@@ -30,7 +30,7 @@ class LanguagePasskey:
     """Hide a value in prompts of many lengths and depths, and count how often a model finds it."""
 
     source: Source
-    """Folder of a run, of a Hugging Face model, or a name on the hub."""
+    """Folder of a run, zoo:NAME, folder of a Hugging Face model, or a name on the hub."""
     lengths: Annotated[str, arg(metavar="1x,2x,...|TOKENS,...")] = "1x,2x,4x,8x,16x"
     """Lengths of the prompts: multiples of the training length, or numbers of tokens."""
     depths: int = 10
@@ -113,7 +113,7 @@ class LanguagePerplexity:
     """Perplexity by position in long texts, beside that of a short context."""
 
     source: Source
-    """Folder of a run, of a Hugging Face model, or a name on the hub."""
+    """Folder of a run, zoo:NAME, folder of a Hugging Face model, or a name on the hub."""
     length: Annotated[str, arg(metavar="32x|TOKENS")] = "8x"
     """Tokens of each sequence: a multiple of the training length, or a number."""
     window: Annotated[str, arg(metavar="1x|TOKENS")] = "1x"
@@ -176,7 +176,7 @@ class LanguageHarness:
     """Run tasks of lm-eval on a model."""
 
     source: Source
-    """Folder of a run, of a Hugging Face model, or a name on the hub."""
+    """Folder of a run, zoo:NAME, folder of a Hugging Face model, or a name on the hub."""
     tasks: Annotated[str, arg(metavar="TASK,...")]
     """Names of tasks, such as arc_easy,hellaswag."""
     few_shot: int | None = None

@@ -21,7 +21,7 @@ class LanguagePriors:
     """Show what each head's prior has learnt: shape, class and reach."""
 
     source: Annotated[Positional[str], arg(metavar="MODEL")]
-    """Folder of a run, of a Hugging Face model of ours, or a name on the hub."""
+    """Folder of a run, zoo:NAME, folder of a Hugging Face model of ours, or a hub name."""
     step: int | None = None
     """Checkpoint of the run; the last one if not given."""
     figures: Annotated[Path | None, arg(metavar="FOLDER")] = None

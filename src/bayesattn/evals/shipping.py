@@ -1,4 +1,7 @@
-"""Put a finished run into the zoo: `python -m bayesattn.evals.shipping RUN NAME [LENGTH]`."""
+"""Put a finished run into the zoo: `python -m bayesattn.evals.shipping RUN NAME [LENGTHS]`.
+
+Of a tunnel the fidelity up to that length comes along, of a language model the passkeys found.
+"""
 
 import shlex
 import sys
@@ -6,37 +9,67 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, cast
 
+from torch import nn
+
 from bayesattn.evals.fidelity import Fidelity
 from bayesattn.evals.lengths import measure_stretched, stretch
+from bayesattn.evals.passkey import passkey
 from bayesattn.models.architectures import Architecture
 from bayesattn.training import Run, TrainConfig, load_predictor
 from bayesattn.training.checkpoint import save_checkpoint
 from bayesattn.training.files import write_json
+from bayesattn.training.language import load_language_model
 from bayesattn.training.tunnel import parse_config
 from bayesattn.tunnels import Tunnel
-from bayesattn.zoo import MODELS
+from bayesattn.zoo import LANGUAGE, MODELS
 
 SEQUENCES = 2000
 
 
 def ship(run: Run, name: str, length: str = "1x", models: Path = MODELS) -> Path:
     """Copy the weights that count, with config, command and fidelity, to `models/name`."""
-    if run.finished is None:
-        raise ValueError(f"The run in {run.folder} is not finished; resume it first.")
+    _require_finished(run)
     tunnel, architecture, config = parse_config(run)
     model, _ = load_predictor(run)
-    target = models / name
     found: Fidelity = measure_stretched(model, tunnel, stretch(tunnel, length), sequences=SEQUENCES)
-    step = run.finished["step"]
+    target = _copy(run, model, models / name, train_command(tunnel, architecture, config))
+    write_json(target / "fidelity.json", {"parameters": _count(model), **found.to_json()})
+    return target
+
+
+def ship_language(run: Run, name: str, lengths: str = "1x", models: Path = LANGUAGE) -> Path:
+    """The same of a language model, with the passkeys that it finds at these lengths."""
+    _require_finished(run)
+    if not run.config["command"]:
+        raise ValueError(f"The run in {run.folder} says no command that would train it again.")
+    language_model = load_language_model(run)
+    found = passkey(language_model, lengths).to_json() | {"model": name}
+    words: list[str] = shlex.split(run.config["command"])
+    words[words.index("--out") + 1] = "RUN"
+    target = _copy(run, language_model.model, models / name, shlex.join(words))
+    parameters = {"parameters": _count(language_model.model)}
+    write_json(target / "passkey.json", parameters | found)
+    return target
+
+
+def _require_finished(run: Run) -> None:
+    if run.finished is None:
+        raise ValueError(f"The run in {run.folder} is not finished; resume it first.")
+
+
+def _copy(run: Run, model: nn.Module, target: Path, command: str) -> Path:
+    """Weights, config, environment and how the training ended."""
+    assert run.finished is not None
     tensors = {key: value.contiguous() for key, value in model.state_dict().items()}
-    save_checkpoint(target / "checkpoints", step, {"model": tensors}, {})
-    command = train_command(tunnel, architecture, config)
+    save_checkpoint(target / "checkpoints", run.finished["step"], {"model": tensors}, {})
     write_json(target / "config.json", {**run.config, "command": command})
     write_json(target / "environment.json", run.environment)
     write_json(target / "finished.json", run.finished)
-    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    write_json(target / "fidelity.json", {"parameters": parameters, **found.to_json()})
     return target
+
+
+def _count(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def train_command(tunnel: Tunnel, architecture: Architecture, config: TrainConfig) -> str:
@@ -65,4 +98,5 @@ def _option(name: str, value: Any) -> list[str]:
 
 if __name__ == "__main__":
     folder, name, length = [*sys.argv[1:], "1x"][:3]
-    print(ship(Run.open(folder), name, length))
+    run = Run.open(folder)
+    print((ship_language if "language" in run.config else ship)(run, name, length))

@@ -17,6 +17,7 @@ from bayesattn.training.runs import Run
 from bayesattn.training.shared import finish, reading, shared_run
 from bayesattn.training.timing import steps_within
 from bayesattn.training.trackers import require_tracker
+from bayesattn.zoo import locate
 
 LONGEST = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 """What configs of Hugging Face call the longest input a model was made for."""
@@ -93,14 +94,16 @@ def load_language_model(
     """A run's model at `step`, or as it is now; or any causal model of Hugging Face.
 
     Args:
-        source: a run or its folder, a folder written by `save_pretrained`, or a name of the hub.
+        source: a run or its folder, zoo:NAME, a folder written by `save_pretrained`, or a name of
+            the hub.
         step: one of the run's checkpoints.
         changes: settings of the model's config that need no training, such as sliding_window=128
             (local RoPE) or rope_parameters (YaRN, dynamic NTK).
     """
     if isinstance(source, Run):
         return _of_run(source, step, changes)
-    if (Path(source) / "config.json").exists():
+    source = locate(source) if isinstance(source, str) else source
+    if (source / "config.json").exists():
         run = Run.open(source)
         if "model_type" not in run.config:
             return _of_run(run, step, changes)

@@ -140,7 +140,7 @@ class LanguageGenerate:
     """Let a language model continue a text."""
 
     source: RunFolder
-    """A run, a Hugging Face folder, or a name of the hub."""
+    """A run, zoo:NAME, a Hugging Face folder, or a name of the hub."""
     prompt: Annotated[Positional[str], arg(metavar="PROMPT")]
     """The text; "-" reads it from standard input."""
     tokens: int = 100
@@ -178,7 +178,7 @@ class LanguageExport:
     """Write a run's model, tokenizer and generation config as a Hugging Face folder."""
 
     source: RunFolder
-    """The run."""
+    """The run, or zoo:NAME."""
     folder: Annotated[Positional[Path], arg(metavar="FOLDER")]
     """A new folder."""
     step: int | None = None

@@ -1,6 +1,7 @@
 """Trained models that come with the package. Each is a run without its optimiser.
 
     model, tunnel = load_predictor(locate("zoo:bijection-10"))
+    language_model = load_language_model("zoo:passkey")
 
 Wherever a command takes a run, `zoo:NAME` names one of these.
 """
@@ -11,6 +12,9 @@ from typing import Any, NamedTuple
 
 PREFIX = "zoo:"
 MODELS = Path(__file__).parent / "models"
+"""Of tunnels."""
+LANGUAGE = Path(__file__).parent / "language"
+"""Language models."""
 
 
 class Entry(NamedTuple):
@@ -26,9 +30,24 @@ class Entry(NamedTuple):
     """Rows of `Fidelity.rows()`, of the model and of the trivial predictors."""
 
 
-def names() -> list[str]:
-    """Names of all models."""
-    return sorted(path.parent.name for path in MODELS.glob("*/config.json"))
+class LanguageEntry(NamedTuple):
+    """What is known of a language model without loading it."""
+
+    name: str
+    command: str
+    """What trains it again."""
+    seconds: float
+    """How long that took, on one thread."""
+    parameters: int
+    trained: int
+    """Tokens of a training sequence."""
+    lengths: list[dict[str, Any]]
+    """Passkeys found, by length; rows of `Passkey.to_json()`."""
+
+
+def names(folder: Path = MODELS) -> list[str]:
+    """Names of all models of tunnels, or of those in another folder."""
+    return sorted(path.parent.name for path in folder.glob("*/config.json"))
 
 
 def locate(text: str) -> Path:
@@ -36,15 +55,29 @@ def locate(text: str) -> Path:
     if not text.startswith(PREFIX):
         return Path(text)
     name = text.removeprefix(PREFIX)
-    if name not in names():
-        raise ValueError(f"There is no {text!r}: the zoo has {', '.join(names())}.")
-    return MODELS / name
+    for folder in (MODELS, LANGUAGE):
+        if name in names(folder):
+            return folder / name
+    known = ", ".join([*names(), *names(LANGUAGE)])
+    raise ValueError(f"There is no {text!r}: the zoo has {known}.")
 
 
 def entry(name: str) -> Entry:
-    """The record of a model."""
-    folder = locate(f"{PREFIX}{name}")
-    about = json.loads((folder / "fidelity.json").read_text(encoding="utf-8"))
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    finished = json.loads((folder / "finished.json").read_text(encoding="utf-8"))
-    return Entry(name, config["command"], finished["seconds"], about["parameters"], about["rows"])
+    """The record of a model of a tunnel."""
+    about = _read(name, "fidelity.json")
+    return Entry(*_training(name), about["parameters"], about["rows"])
+
+
+def language_entry(name: str) -> LanguageEntry:
+    """The record of a language model."""
+    about = _read(name, "passkey.json")
+    return LanguageEntry(*_training(name), about["parameters"], about["trained"], about["lengths"])
+
+
+def _training(name: str) -> tuple[str, str, float]:
+    """Name, command and seconds."""
+    return name, _read(name, "config.json")["command"], _read(name, "finished.json")["seconds"]
+
+
+def _read(name: str, file: str) -> dict[str, Any]:
+    return json.loads((locate(f"{PREFIX}{name}") / file).read_text(encoding="utf-8"))
