@@ -11,10 +11,12 @@ from bayesattn.evals.passkey import passkey
 from bayesattn.models import BayesConfig, BayesForCausalLM
 from bayesattn.stats import Outcome, mean_interval
 from bayesattn.studies import bam_far_heads as heads
+from bayesattn.studies import bam_init as init
 from bayesattn.studies import bam_perplexity as perplexity
 from bayesattn.studies import bam_retrieval as retrieval
+from bayesattn.studies import reach
 from bayesattn.studies.jobs import MeasurementJob
-from bayesattn.studies.language_models import FROZEN, SOONER, VARIANTS, after
+from bayesattn.studies.language_models import FROZEN, SOONER, UNIFORM, VARIANTS, after
 from bayesattn.studies.runner import run_study
 from bayesattn.studies.study import Tier
 from bayesattn.training.language import load_language_model
@@ -104,11 +106,11 @@ def test_keys_are_left_out_only_where_a_prior_can_prove_it(runs, monkeypatch):
         asked.append(tolerance)
         return passkey(*args, tolerance=tolerance, **settings)
 
-    monkeypatch.setattr(retrieval, "passkey", noted)
+    monkeypatch.setattr(reach, "passkey", noted)
     recipe = small(retrieval.BamRetrieval).recipes[Tier.QUICK]
     loose = dataclasses.replace(recipe, tolerance=1e-6)
     for name in ("RoPE", SOONER):
-        retrieval.accuracy_by_length(loose, name, 0)
+        reach.accuracy_by_length(loose, name, 0)
     assert asked == [None, None, 1e-6, 1e-6]
 
 
@@ -178,6 +180,32 @@ def test_retrieval_that_was_never_learnt_says_nothing_of_reach():
     found = verdict(retrieval.BamRetrieval, **numbers)
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "at the training length" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("uniform", "mixed", "inside", "outcome"),
+    [
+        ([1.0, 0.95, 1.0], [0.3, 0.3, 0.4], 1.0, Outcome.SUPPORTED),
+        ([0.1, 0.0, 0.1], [0.9, 0.8, 0.9], 1.0, Outcome.REFUTED),
+        ([0.9, 0.2, 0.8], [0.3, 0.9, 0.7], 1.0, Outcome.INCONCLUSIVE),
+        ([0.1, 0.0, 0.1], [0.9, 0.8, 0.9], 0.2, Outcome.INCONCLUSIVE),  # nobody has learnt it
+    ],
+)
+def test_the_uniform_beginning_must_lead_the_best_other(uniform, mixed, inside, outcome):
+    numbers = {f"{name}: inside": [inside] * 3 for name in (UNIFORM, SOONER)}
+    numbers |= {f"{UNIFORM}: farthest": uniform, f"{SOONER}: farthest": mixed}
+    found = verdict(init.BamInit, **numbers)
+    assert found.outcome is outcome
+    assert found.measured == pytest.approx((sum(uniform) - sum(mixed)) / 3)
+
+
+def test_ablations_of_the_prior_begin_like_what_is_judged_but_for_one_thing():
+    full = init.BamInit.recipes[Tier.FULL]
+    own = vars(full.language(SOONER)) | vars(full.training_of(SOONER, 0).config)
+    for name in (*init.BEGINNINGS, *init.ABLATIONS):
+        other = vars(full.language(name)) | vars(full.training_of(name, 0).config)
+        changed = {key for key in own if own[key] != other[key]}
+        assert len(changed) == (2 if name == init.PUBLISHED else 0 if name == SOONER else 1), name
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ import torch
 from bayesattn.evals.passkey import passkey
 from bayesattn.priors import GeneralizedGaussian
 from bayesattn.stats import judge_all, judge_effect, judge_given
-from bayesattn.studies.bam_retrieval import BamRetrieval, RetrievalRecipe
+from bayesattn.studies.bam_retrieval import BamRetrieval
 from bayesattn.studies.language_models import LanguageTraining
+from bayesattn.studies.reach import ReachRecipe
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
@@ -32,7 +33,7 @@ Head = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FarHeadsRecipe(RetrievalRecipe):
+class FarHeadsRecipe(ReachRecipe):
     """The models of bam-retrieval, with some heads changed."""
 
     share: float = 0.25

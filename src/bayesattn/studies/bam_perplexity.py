@@ -14,8 +14,9 @@ import numpy as np
 from bayesattn.evals.long_text import held_out
 from bayesattn.evals.perplexity import perplexity
 from bayesattn.stats import judge_below
-from bayesattn.studies.bam_retrieval import BamRetrieval, RetrievalRecipe
+from bayesattn.studies.bam_retrieval import BamRetrieval
 from bayesattn.studies.language_models import LanguageTraining
+from bayesattn.studies.reach import ReachRecipe
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
@@ -28,7 +29,7 @@ CORPUS = "pydoc"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerplexityRecipe(RetrievalRecipe):
+class PerplexityRecipe(ReachRecipe):
     """The models of bam-retrieval, on text."""
 
     stretch: int

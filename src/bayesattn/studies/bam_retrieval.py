@@ -1,27 +1,16 @@
 """bam-retrieval: how far beyond its training length does a model find a passkey?
 
-    accuracy(length) = share of prompts of that length whose five digits are all right
-
-for one small model, trained alike under every encoding. What the prior and what SSMax contribute
-is read off the four corners: neither (NoPE), one of them, both.
+One small model, trained alike under every encoding; accuracy by length as in `reach`. What the
+prior and what SSMax contribute is read off the four corners: neither (NoPE), one of them, both.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
-from bayesattn.evals.passkey import passkey
-from bayesattn.evals.token_lengths import token_lengths
 from bayesattn.stats import judge_all, judge_effect, judge_given
 from bayesattn.studies.exhibits import heatmap_exhibit
-from bayesattn.studies.language_models import (
-    ALONE,
-    PUBLISHED,
-    SOONER,
-    VARIANTS,
-    LanguageRecipe,
-    LanguageTraining,
-)
+from bayesattn.studies.language_models import ALONE, PUBLISHED, SOONER, VARIANTS, LanguageTraining
+from bayesattn.studies.reach import ReachRecipe, draw_reach, measure_reach, tell_reach
 from bayesattn.studies.registry import register
 from bayesattn.studies.study import Claim, Exhibit, Numbers, Picture, Study, Tier, Verdict
 from bayesattn.studies.summaries import average, by_seed, curve
@@ -33,36 +22,10 @@ AHEAD = 0.2
 ENCODINGS = tuple(name for name in VARIANTS if not name.startswith("GGD"))
 COMPARED = (*ENCODINGS, "GGD", PUBLISHED, ALONE, SOONER)
 """All encodings, and the learned prior as published and as judged, with and without SSMax."""
-FAILURES = 2
-"""After so many lengths in a row without a correct answer, longer ones count as 0."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RetrievalRecipe(LanguageRecipe):
-    """And how far to look."""
-
-    lengths: tuple[str, ...]
-    """Of prompts, in training lengths."""
-    depths: int = 10
-    samples: int = 2
-    """Prompts per length and depth."""
-    few: int = 5_000
-    """From so many tokens on one prompt per depth; for all but what is judged half the depths, and
-    from four times as many on three, since 65,536 tokens take a core a minute and a half."""
-    tolerance: float | None = None
-    """Share of the posterior that attention may leave out where there is a prior to prove it by."""
-
-    def prompts(self, variant: str, tokens: int) -> tuple[int, int]:
-        """Depths and prompts per depth at this length."""
-        if tokens < self.few:
-            return self.depths, self.samples
-        if variant == self.judged:
-            return self.depths, 1
-        return (self.depths // 2 if tokens < 4 * self.few else 3), 1
 
 
 @register
-class BamRetrieval(Study[RetrievalRecipe]):
+class BamRetrieval(Study[ReachRecipe]):
     """Trains one model under many encodings and asks for passkeys at growing lengths."""
 
     claim = Claim(
@@ -90,7 +53,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
     null = "Guessing five digits, 10⁻⁵."
     recipes = MappingProxyType(
         {
-            Tier.QUICK: RetrievalRecipe(
+            Tier.QUICK: ReachRecipe(
                 seeds=1,  # one that has learned shows more than two that have not
                 steps=350,
                 lengths=("1x", "2x", "4x", "8x"),
@@ -98,7 +61,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
                 judged=SOONER,
                 samples=1,
             ),
-            Tier.FULL: RetrievalRecipe(
+            Tier.FULL: ReachRecipe(
                 seeds=3,
                 steps=600,
                 lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x", "256x", "512x"),
@@ -106,7 +69,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
                 judged=SOONER,
                 tolerance=1e-6,
             ),
-            Tier.PAPER: RetrievalRecipe(
+            Tier.PAPER: ReachRecipe(
                 seeds=3,
                 size="l12",
                 steps=20_000,
@@ -132,12 +95,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
 
     def measure_part(self, tier: Tier, seed: int, part: str) -> Numbers:
         """Accuracy by length of one variant."""
-        accuracies = accuracy_by_length(self.recipes[tier], part, seed)
-        return {
-            f"{part}: accuracy": accuracies,
-            f"{part}: inside": accuracies[0],
-            f"{part}: farthest": accuracies[-1],
-        }
+        return measure_reach(self.recipes[tier], part, seed)
 
     def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
         """The learned prior at the farthest length, and its lead there."""
@@ -159,14 +117,7 @@ class BamRetrieval(Study[RetrievalRecipe]):
                 }
             ),
         )
-        means = ", ".join(
-            f"{name} {average(numbers, f'{name}: inside'):.2f} and "
-            f"{average(numbers, f'{name}: farthest'):.2f}"
-            for name in recipe.variants
-        )
-        said = (
-            f"{judgement.reason} Mean accuracy at the training length and at {farthest}: {means}."
-        )
+        said = f"{judgement.reason} {tell_reach(recipe, numbers)}"
         # whichever part decides, the number to show is the reach
         return self.verdict(
             judgement._replace(reason=said, value=reach.value, interval=reach.interval),
@@ -178,28 +129,12 @@ class BamRetrieval(Study[RetrievalRecipe]):
 
     def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
         """Accuracy over length, encodings and learned priors apart."""
-        from matplotlib.figure import Figure
-
         recipe = self.recipes[tier]
-        factors = [float(length.removesuffix("x")) for length in recipe.lengths]
-        figure = Figure(figsize=(9, 3.8), layout="constrained")
         groups = {
             "encodings": [v for v in recipe.variants if v in ENCODINGS or v == recipe.judged],
             "learned priors": [v for v in recipe.variants if v not in ENCODINGS],
         }
-        for axes, (title, names) in zip(
-            figure.subplots(1, 2, sharey=True), groups.items(), strict=True
-        ):
-            for name in names:
-                style = "-" if "SSMax" in name else "--"
-                axes.plot(factors, curve(numbers, f"{name}: accuracy"), style, label=name)
-            axes.set_xscale("log", base=2)
-            axes.set(title=title, xlabel="prompt, in training lengths", ylim=(-0.03, 1.03))
-            axes.legend(fontsize=7)
-        figure.axes[0].set_ylabel("passkeys retrieved")
-        caption = "Share of passkeys retrieved by length of the prompt; means over seeds."
-        alt = "One line per encoding, from 1 at the training length falling at longer ones."
-        return [Picture("reach", figure, caption, alt)]
+        return [draw_reach(recipe, numbers, groups)]
 
     def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
         """Accuracy of every encoding at every length."""
@@ -217,25 +152,3 @@ class BamRetrieval(Study[RetrievalRecipe]):
                 limits=(0.0, 1.0),
             )
         ]
-
-
-def accuracy_by_length(recipe: RetrievalRecipe, variant: str, seed: int) -> list[float]:
-    """One accuracy per length of the recipe."""
-    accuracies: list[float] = []
-    # without a prior nothing can be left out, and looking for it costs time
-    tolerance = None if recipe.language(variant).prior == "uniform" else recipe.tolerance
-    for name, tokens in token_lengths(",".join(recipe.lengths), recipe.length).items():
-        if accuracies[-FAILURES:] == [0.0] * FAILURES:
-            accuracies.append(0.0)
-            continue
-        depths, samples = recipe.prompts(variant, tokens)
-        found = passkey(
-            recipe.model(variant, seed, tokens),
-            name,
-            depths=depths,
-            samples=samples,
-            seed=seed,
-            tolerance=tolerance,
-        )
-        accuracies.append(found.by_length()[0].accuracy)
-    return accuracies

@@ -30,6 +30,8 @@ ALONE = "GGD mixed, slow"
 """`SOONER` without SSMax: what is the prior's."""
 FROZEN = "GGD mixed, frozen + SSMax"
 """The same with priors and temperatures as they begin: what is left if they learn nothing."""
+UNIFORM = "GGD uniform, slow + SSMax"
+"""The same with all heads uniform at first."""
 SLOW = 1 / 8
 """Rate of priors and temperatures in rates of the rest, so low that heads stay what they are."""
 
@@ -79,7 +81,7 @@ VARIANTS: dict[str, Variant] = {
     "GGD mixed, slow + SSMax on content": _slow(ssmax_scope="content"),
     "GGD mixed + SSMax": Variant(MIXED),
     FROZEN: Variant(MIXED, rate=0.0),
-    "GGD uniform, slow + SSMax": _slow(prior_options={}),
+    UNIFORM: _slow(prior_options={}),
     "GGD alibi, slow + SSMax": _slow(prior_options={"init": "alibi"}),
     "GGD sampled, slow + SSMax": _slow(prior_options={"init": "sampled"}),
     "GGD mixed positive, slow + SSMax": _slow(prior_options={"init": "mixed", "positive": True}),

@@ -1,0 +1,140 @@
+"""bam-init: how should a learned prior begin?
+
+    lead = accuracy(all heads uniform at first) - accuracy(best other beginning)
+
+at the farthest length, for one small model that is trained alike from each beginning. Beside it
+what else a learned prior may do without: moving, negative shapes, one of its own in every layer.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from bayesattn.stats import judge_effect, judge_given
+from bayesattn.studies.language_models import (
+    FROZEN,
+    PUBLISHED,
+    SOONER,
+    UNIFORM,
+    LanguageTraining,
+)
+from bayesattn.studies.reach import ReachRecipe, draw_reach, measure_reach, tell_reach
+from bayesattn.studies.registry import register
+from bayesattn.studies.study import Claim, Numbers, Picture, Study, Tier, Verdict
+from bayesattn.studies.summaries import average, by_seed
+
+BEGINNINGS = (UNIFORM, "GGD alibi, slow + SSMax", "GGD sampled, slow + SSMax", SOONER)
+"""All heads uniform, all local, drawn at random, half local and half uniform."""
+ABLATIONS = (
+    PUBLISHED,
+    "GGD mixed + SSMax",
+    FROZEN,
+    "GGD mixed, slow + SSMax on content",
+    "GGD mixed positive, slow + SSMax",
+    "GGD mixed shared, slow + SSMax",
+)
+"""At the rate of the rest, not at all, and what else may be left out; nothing is judged by them."""
+LEARNT = 0.8
+"""Accuracy at the training length that one of the beginnings must reach."""
+
+
+@register
+class BamInit(Study[ReachRecipe]):
+    """Trains one model from several beginnings and asks for passkeys at growing lengths."""
+
+    claim = Claim(
+        id="bam-init",
+        statement="Of all ways to begin, a learned prior that is uniform in every head at first "
+        "finds passkeys farthest.",
+        source="Bianchessi et al., Bayesian Attention Mechanism, arXiv 2505.22842: ablation H.1",
+        reported="all parameters 0 at first are best (third-party notes on the paper)",
+    )
+    method = (
+        "The model of bam-retrieval, with SSMax, is trained alike from priors that are uniform in "
+        "all heads, local in all (slopes of ALiBi), drawn at random, or half local and half "
+        "uniform; priors learn at an eighth of the rate of the rest in all four. At the farthest "
+        "length the uniform beginning must lead the best other one. If none finds 0.8 of the "
+        "passkeys at the training length, there is nothing to judge by. The published rate, priors "
+        "that never move, SSMax on the content only, shapes that stay positive and one prior for "
+        "all layers are measured beside them."
+    )
+    null = "No lead."
+    recipes = MappingProxyType(
+        {
+            Tier.QUICK: ReachRecipe(
+                seeds=1,
+                steps=350,
+                lengths=("1x", "2x", "4x", "8x"),
+                variants=(UNIFORM, SOONER),
+                judged=UNIFORM,
+                samples=1,
+            ),
+            Tier.FULL: ReachRecipe(
+                seeds=3,
+                steps=600,
+                lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x"),
+                variants=(*BEGINNINGS, *ABLATIONS),
+                judged=UNIFORM,
+                few=20_000,  # as many prompts at every length
+                tolerance=1e-6,
+            ),
+            Tier.PAPER: ReachRecipe(
+                seeds=3,
+                size="l12",
+                steps=20_000,
+                batch_size=1152,
+                accumulate=36,
+                precision="bf16",
+                lr=1e-3,
+                length=512,
+                needle_share=0.0,
+                lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x"),
+                variants=(*BEGINNINGS, *ABLATIONS),
+                judged=UNIFORM,
+            ),
+        }
+    )
+
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, LanguageTraining]:
+        """One model per variant."""
+        return self.recipes[tier].trainings(seed)
+
+    def parts(self, tier: Tier) -> Sequence[str]:
+        """Every variant, as in bam-retrieval."""
+        return self.recipes[tier].variants
+
+    def measure_part(self, tier: Tier, seed: int, part: str) -> Numbers:
+        """Accuracy by length of one variant."""
+        return measure_reach(self.recipes[tier], part, seed)
+
+    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+        """The lead of the uniform beginning at the farthest length."""
+        recipe = self.recipes[tier]
+        farthest = recipe.lengths[-1]
+        begun = [name for name in recipe.variants if name in BEGINNINGS]
+        others = [name for name in begun if name != UNIFORM]
+        best = max(others, key=lambda name: average(numbers, f"{name}: farthest"))
+        own, theirs = (by_seed(numbers, f"{name}: farthest") for name in (UNIFORM, best))
+        lead = [mine - other for mine, other in zip(own, theirs, strict=True)]
+        ablest = max(begun, key=lambda name: average(numbers, f"{name}: inside"))
+        judgement = judge_given(
+            f"{ablest} at the training length",
+            judge_effect(by_seed(numbers, f"{ablest}: inside"), minimum=LEARNT),
+            judge_effect(lead),
+        )
+        said = f"{judgement.reason} The best other is {best}. {tell_reach(recipe, numbers)}"
+        return self.verdict(
+            judgement._replace(reason=said),
+            tier=tier,
+            seeds=tuple(numbers),
+            unit=f"accuracy ahead of the best other beginning at {farthest}",
+            null=0.0,
+        )
+
+    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+        """Accuracy over length, beginnings and the rest apart."""
+        recipe = self.recipes[tier]
+        groups = {
+            "beginnings": [name for name in recipe.variants if name in BEGINNINGS],
+            "other ways": [name for name in recipe.variants if name in (*ABLATIONS, SOONER)],
+        }
+        return [draw_reach(recipe, numbers, groups)]
