@@ -12,6 +12,7 @@ from bayesattn.studies.jobs import MeasurementJob, TrainingJob, measurements
 from bayesattn.studies.registry import all_studies
 from bayesattn.studies.runner import run_studies
 from bayesattn.studies.scheduling import affordable, plan, remaining, run_jobs, to_do
+from bayesattn.studies.study import Recipe
 from tests.studies.toy import toy
 from tests.studies.work import Errand
 
@@ -159,6 +160,11 @@ def test_experience_is_kept_and_the_pace_of_this_machine_applies_to_what_was_rec
     assert Costs(tmp_path / "here").expected(known) == 10
 
 
+@dataclass(frozen=True, kw_only=True)
+class Longer(Recipe):
+    steps: int = 7
+
+
 @pytest.mark.parametrize("change", ["recipe", "sources", "torn", "gone"])
 def test_measured_numbers_count_only_while_recipe_and_code_are_the_same(
     tmp_path, monkeypatch, change
@@ -166,8 +172,10 @@ def test_measured_numbers_count_only_while_recipe_and_code_are_the_same(
     job = MeasurementJob(toy("one"), Tier.QUICK, 0, tmp_path)
     job.run()
     assert job.measured()["numbers"] == {"effect": 10.0, "many": [1.0, 2.0]}
+    more = toy("one", recipes={Tier.QUICK: toy().recipes[Tier.FULL]})
+    assert MeasurementJob(more, Tier.QUICK, 0, tmp_path).done()  # it has other seeds only
     if change == "recipe":
-        other = toy("one", recipes={Tier.QUICK: toy().recipes[Tier.FULL]})
+        other = toy("one", recipes={Tier.QUICK: Longer(seeds=3)})
         job = MeasurementJob(other, Tier.QUICK, 0, tmp_path)
     elif change == "sources":
         monkeypatch.setattr("bayesattn.studies.jobs.digest", lambda file: "other")
