@@ -7,9 +7,12 @@ what else a learned prior may do without: moving, negative shapes, one of its ow
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from bayesattn.stats import judge_effect, judge_given
+from bayesattn.studies.bam_retrieval import BamRetrieval
 from bayesattn.studies.language_models import (
     FROZEN,
     PUBLISHED,
@@ -33,8 +36,14 @@ ABLATIONS = (
     "GGD mixed shared, slow + SSMax",
 )
 """At the rate of the rest, not at all, and what else may be left out; nothing is judged by them."""
+ALL = (*BEGINNINGS, *ABLATIONS)
+LENGTHS = ("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x")
 LEARNT = 0.8
 """Accuracy at the training length that one of the beginnings must reach."""
+
+
+def _recipe(tier: Tier, **changes: Any) -> ReachRecipe:
+    return replace(BamRetrieval.recipes[tier], judged=UNIFORM, **changes)
 
 
 @register
@@ -60,37 +69,11 @@ class BamInit(Study[ReachRecipe]):
     null = "No lead."
     recipes = MappingProxyType(
         {
-            Tier.QUICK: ReachRecipe(
-                seeds=1,
-                steps=350,
-                lengths=("1x", "2x", "4x", "8x"),
-                variants=(UNIFORM, SOONER),
-                judged=UNIFORM,
-                samples=1,
-            ),
-            Tier.FULL: ReachRecipe(
-                seeds=3,
-                steps=600,
-                lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x"),
-                variants=(*BEGINNINGS, *ABLATIONS),
-                judged=UNIFORM,
-                few=20_000,  # as many prompts at every length
-                tolerance=1e-6,
-            ),
-            Tier.PAPER: ReachRecipe(
-                seeds=3,
-                size="l12",
-                steps=20_000,
-                batch_size=1152,
-                accumulate=36,
-                precision="bf16",
-                lr=1e-3,
-                length=512,
-                needle_share=0.0,
-                lengths=("1x", "2x", "4x", "8x", "16x", "32x", "64x", "128x"),
-                variants=(*BEGINNINGS, *ABLATIONS),
-                judged=UNIFORM,
-            ),
+            # the same trainings and prompts, so that models are shared
+            Tier.QUICK: _recipe(Tier.QUICK, variants=(UNIFORM, SOONER)),
+            # as many prompts at every length
+            Tier.FULL: _recipe(Tier.FULL, lengths=LENGTHS, variants=ALL, few=20_000),
+            Tier.PAPER: _recipe(Tier.PAPER, lengths=LENGTHS, variants=ALL),
         }
     )
 

@@ -1,6 +1,8 @@
 """How far beyond its training length a variant of the language model finds passkeys.
 
-accuracy(length) = share of prompts of that length whose five digits are all right
+    accuracy(length) = share of prompts of that length whose five digits are all right
+
+Prompts are the authors', with the needle at all depths.
 """
 
 from collections.abc import Mapping, Sequence
