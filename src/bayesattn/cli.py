@@ -63,7 +63,9 @@ COMMANDS = {
     "lm priors": Command(
         "bayesattn.evals.priors_command:LanguagePriors", "show what each head's prior has learnt"
     ),
-    "lm zoo": Command("bayesattn.zoo.commands:LanguageZoo", "list those that come along"),
+    "lm zoo": Command(
+        "bayesattn.zoo.commands:LanguageZoo", "list the language models that come along"
+    ),
     "cost": Command("bayesattn.benchmarks.cost:CostCommand", "predict what training a model needs"),
     "bench attention": Command(
         "bayesattn.benchmarks.attention:AttentionBench", "time attention kernels against SDPA"

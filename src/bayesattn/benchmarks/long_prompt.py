@@ -77,7 +77,7 @@ class PromptBench:
     source: Annotated[Positional[str | None], arg(metavar="MODEL")] = None
     """Run, zoo:NAME, or folder of a model of ours; the small recipe, untrained, if not given."""
     length: int = 64_000
-    """Tokens of the prompt. At 64,000 the authors' way takes a quarter of an hour or more."""
+    """Tokens of the prompt. At 64,000 the authors' way takes seven minutes or more on two cores."""
     tolerance: float = 1e-4
     """Share of the posterior that certified skipping may miss."""
     memory: Annotated[float, arg(metavar="GIB")] = 2.0
