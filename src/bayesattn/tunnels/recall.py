@@ -9,7 +9,7 @@ uniformly random stored key.
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar, Self
 
 import torch
@@ -93,7 +93,7 @@ class Recall(Tunnel):
         asked = torch.randint(
             self.pairs, (batch_size, self.queries), generator=generator, device=device
         )
-        inputs = self._template().to(device, keys.dtype).repeat(batch_size, 1)
+        inputs = _template(self).to(device, keys.dtype).repeat(batch_size, 1)
         store = inputs[:, : 4 * self.pairs]
         torch.add(keys, FIRST_KEY, out=store[:, 1::4])
         torch.add(values, FIRST_KEY + self.keys, out=store[:, 3::4])
@@ -133,11 +133,13 @@ class Recall(Tunnel):
             return list(draw(2 * batch_size, self.keys).chunk(2))
         return [draw(batch_size, self.keys), draw(batch_size, self.values)]
 
-    def _template(self) -> Tensor:
-        """[T] a sequence without its keys and values."""
-        template = torch.full((self.positions,), FILLER)
-        template[: 4 * self.pairs : 4] = STORE
-        template[2 : 4 * self.pairs : 4] = SEP
-        template[self.scored - 2] = QUERY
-        template[self.scored] = PAD
-        return template
+
+@cache
+def _template(tunnel: Recall) -> Tensor:
+    """[T] a sequence without its keys and values."""
+    template = torch.full((tunnel.positions,), FILLER)
+    template[: 4 * tunnel.pairs : 4] = STORE
+    template[2 : 4 * tunnel.pairs : 4] = SEP
+    template[tunnel.scored - 2] = QUERY
+    template[tunnel.scored] = PAD
+    return template

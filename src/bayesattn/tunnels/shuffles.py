@@ -5,6 +5,7 @@ random bits in less time than one number below a given bound. Numpy sorts many t
 torch's argsort, so what is sorted carries the answer in its lowest bits.
 """
 
+from functools import cache
 from math import sqrt
 
 import torch
@@ -30,6 +31,7 @@ def random_orders(
     return _sorted_numbers(rows, size, generator)[:, :take].to(dtype)
 
 
+@cache
 def draws_for(take: int, size: int) -> int:
     """So many draws from `size` that fewer than `take` different ones are a rare accident.
 
