@@ -223,11 +223,16 @@ def test_a_tokenizer_with_more_tokens_than_the_model(tmp_path):
         load_language_model(llama(tmp_path / "llama", 100))
 
 
-@pytest.mark.parametrize("name", ["nowhere/at-all", "./no/such/folder"])
-def test_neither_run_nor_model(name):
+def test_neither_run_nor_model():
     with pytest.raises(ValueError, match="is no run, and no causal model of Hugging Face") as error:
-        load_language_model(name)
+        load_language_model("nowhere/at-all")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["./no/such/folder", "../nowhere", "/no/such/folder"])
+def test_a_path_that_leads_nowhere_is_not_asked_for_at_the_hub(name):
+    with pytest.raises(ValueError, match=f"There is no {name}: name the folder of a run"):
+        load_language_model(name)
 
 
 def test_a_folder_without_anything(tmp_path):

@@ -181,7 +181,7 @@ def test_generate_is_what_the_model_holds_most_probable(capsys, trained):
         (["RUN", "x", "--tokens", "0"], "tokens must be 1 or more"),
         (["RUN", "x", "--temperature", "-1"], "temperature must be 0 or more"),
         (["RUN", "x", "--step", "77"], f"has no step 77; it has 6, {STEPS}"),
-        (["./nowhere", "x"], "is no run, and no causal model"),
+        (["./nowhere", "x"], "There is no ./nowhere: name the folder"),
     ],
 )
 def test_mistakes_of_generate(capsys, trained, words, sentence):

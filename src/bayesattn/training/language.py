@@ -102,7 +102,10 @@ def load_language_model(
     """
     if isinstance(source, Run):
         return _of_run(source, step, changes)
-    source = locate(source) if isinstance(source, str) else source
+    if isinstance(source, str):
+        if source.startswith((".", "/", "~")) and not Path(source).exists():  # no name of the hub
+            raise ValueError(f"There is no {source}: name the folder of a run or of a model.")
+        source = locate(source)
     if (source / "config.json").exists():
         run = Run.open(source)
         if "model_type" not in run.config:
