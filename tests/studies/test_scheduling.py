@@ -160,6 +160,24 @@ def test_experience_is_kept_and_the_pace_of_this_machine_applies_to_what_was_rec
     assert Costs(tmp_path / "here").expected(known) == 10
 
 
+def test_an_unknown_job_is_like_the_middle_one_of_its_sort(tmp_path, monkeypatch):
+    recorded = tmp_path / "recorded.json"
+    recorded.write_text('{"language-a": 200, "language-b": 300, "bam-quick": 2, "llm-quick": 4}')
+    monkeypatch.setattr("bayesattn.studies.costs.RECORDED", recorded)
+    costs = Costs()
+    training, measurement, other = (
+        Errand(tmp_path, kind, kind=kind) for kind in ("language-c", "bam-full", "tunnel-quick")
+    )
+    assert costs.expected(training) == 250 and costs.expected(other) == 102
+    for name, seconds in {"bam-full-x": 50.0, "bam-full-y": 60.0}.items():
+        done = Errand(tmp_path, name, seconds, kind=name)
+        (tmp_path / f"{name}.ended").write_text("0")
+        costs.note(done)
+    assert [costs.expected(job) for job in (training, measurement, other)] == [250, 55, 55]
+    recorded.unlink()
+    assert Costs().expected(training) == 60
+
+
 @dataclass(frozen=True, kw_only=True)
 class Longer(Recipe):
     steps: int = 7

@@ -1,8 +1,9 @@
 """How long jobs take, by experience: what they took here before, else where this was recorded.
 
 Machines differ, so what was recorded elsewhere is scaled by how the jobs of this run compare with
-it. A job that nobody has seen is taken to be like the middle one of those that were as new in this
-run, and before there are any, of all that were recorded.
+it. A job that nobody has seen is taken to be like the middle one of its sort (the first word of its
+kind, such as language) among those that were as new in this run, else among all that were recorded,
+and if there is none, like the middle one of any sort.
 """
 
 import json
@@ -27,7 +28,7 @@ class Costs:
         self.recorded = _read(RECORDED)
         self.here = {} if self.file is None else _read(self.file)
         self._seen: list[tuple[float, float]] = []
-        self._new: list[float] = []
+        self._new: dict[str, float] = {}
         self._kinds: dict[str, str] = {}
 
     def expected(self, job: Job) -> float:
@@ -39,7 +40,12 @@ class Costs:
             return self.here[kind]
         if kind in self.recorded:
             return self.recorded[kind] * self.pace
-        return median(self._new) if self._new else self._middle() * self.pace
+        recorded = {other: seconds * self.pace for other, seconds in self.recorded.items()}
+        for known in (self._new, recorded):
+            alike = [seconds for other, seconds in known.items() if _sort(other) == _sort(kind)]
+            if alike:
+                return median(alike)
+        return median((self._new or recorded).values() or [GUESS])
 
     @property
     def pace(self) -> float:
@@ -55,7 +61,7 @@ class Costs:
         if job.kind in self.recorded:
             self._seen.append((self.recorded[job.kind], seconds))
         elif job.kind not in self.here:
-            self._new.append(seconds)
+            self._new[job.kind] = seconds
         self.here[job.kind] = round(seconds, 2)
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -65,8 +71,9 @@ class Costs:
         """Seconds of work on one core."""
         return sum(self.expected(job) for job in jobs)
 
-    def _middle(self) -> float:
-        return median(self.recorded.values()) if self.recorded else GUESS
+
+def _sort(kind: str) -> str:
+    return kind.partition("-")[0]
 
 
 def _read(file: Path) -> dict[str, float]:
