@@ -181,7 +181,7 @@ def test_an_interrupt_ends_quietly(monkeypatch, capsys):
 
     monkeypatch.setattr(cli, "_run", interrupted)
     assert main(["demo"]) == 130
-    assert capsys.readouterr().err == "Stopped; what was finished is in the ledger.\n"
+    assert capsys.readouterr().err == "Stopped.\n"
 
 
 def test_list_shows_every_claim(studies, capsys):

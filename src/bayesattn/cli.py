@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as stop:
-        print(str(stop) or "Stopped; what was finished is in the ledger.", file=sys.stderr)
+        print(str(stop) or "Stopped.", file=sys.stderr)
         return 130
     except Exception as error:
         from bayesattn.errors import UserError

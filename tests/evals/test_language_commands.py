@@ -6,7 +6,9 @@ import re
 import pytest
 
 from bayesattn.cli import main
+from bayesattn.evals import prefill
 from bayesattn.evals.passkey import passkey
+from bayesattn.evals.passkey_display import Sofar
 from bayesattn.training.language import load_language_model
 from tests.evals.language import untrained
 
@@ -54,6 +56,32 @@ def test_passkey_table_json_and_figure(model, capsys, folder):
     for line, row in zip(lines[2:], found["lengths"], strict=True):
         assert line.split()[:3] == [row["requested"], str(row["length"]), f"{row['accuracy']:.2f}"]
     assert "<svg" in (folder / "p.svg").read_text()
+
+
+def test_a_stopped_passkey_shows_what_it_knows_and_goes_on(model, capsys, folder, monkeypatch):
+    words = ("passkey", model, "--lengths", "1x,2x", "--depths", 3, "--samples", 1)
+    monkeypatch.setattr(prefill, "TOGETHER", 1)
+    update = Sofar.update
+
+    def stop(self, found, share):
+        update(self, found, share)
+        if len(found.cells) == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sofar, "update", stop)
+        assert command(*words, "--json", "p.json") == 130
+        out, err = capsys.readouterr()
+        lines = out.splitlines()
+        assert [line.split()[4] for line in lines[2:]] == ["3", "1"]
+        assert "what was answered is in p.json.part, and the same command goes on" in err
+        assert command(*words) == 130
+        assert "with --json FILE the same command would go on" in capsys.readouterr().err
+    assert [file.name for file in folder.glob("p.*")] == ["p.json.part"]
+    assert command(*words, "--json", "p.json") == 0
+    assert [file.name for file in folder.glob("p.*")] == ["p.json"]
+    expected = passkey(load_language_model(model), "1x,2x", depths=3, samples=1)
+    assert json.loads((folder / "p.json").read_text()) == json.loads(json.dumps(expected.to_json()))
 
 
 def test_passkey_options_reach_the_measurement(model, capsys):

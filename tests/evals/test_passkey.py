@@ -79,14 +79,68 @@ def test_shared_beginnings_are_read_once(monkeypatch):
     assert known.model.read < 0.7 * 10 * found.cells[0].length
 
 
-def test_giving_up_and_reporting():
-    reported: list[Cell] = []
-    settings = {"depths": 2, "samples": 1, "report": reported.append}
+def test_giving_up():
+    settings = {"depths": 2, "samples": 1}
     found = passkey(oracle(reach=130), "1x,2x,3x,4x,5x", give_up=2, **settings)
     assert [cell.requested for cell in found.by_length()] == ["1x", "2x", "3x"]
-    assert reported == found.by_length()
     everything = passkey(oracle(reach=130), "1x,2x,3x,4x,5x", depths=2, samples=1)
     assert [cell.correct for cell in everything.by_length()] == [2, 0, 0, 0, 0]
+
+
+def test_what_is_known_is_reported_chunk_by_chunk(together):
+    reported: list[tuple[Passkey, float]] = []
+    found = passkey(
+        oracle(), "1x,3x", depths=3, samples=2, report=lambda *news: reported.append(news)
+    )
+    shares = [share for _, share in reported]
+    assert shares == sorted(shares) and shares[0] > 0 and shares[-1] == pytest.approx(1)
+    answered = [sum(cell.total for cell in known.cells) for known, _ in reported]
+    assert answered == sorted(answered) and answered[0] == 0 and 6 <= answered[-1] < 12
+    assert all(set(known.by_length()[:1]) <= set(found.by_length()) for known, _ in reported[-1:])
+
+
+def stop_after(answers):
+    def report(found, share):
+        if sum(cell.total for cell in found.cells) >= answers:
+            raise KeyboardInterrupt
+
+    return report
+
+
+def test_what_was_answered_before_a_stop_is_not_asked_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(prefill, "TOGETHER", 1)
+    settings = {"depths": 3, "samples": 2, "keep": tmp_path / "answers"}
+    model = oracle(reach=200)  # right at 1x, wrong beyond
+    whole = passkey(model, "1x,2x", depths=3, samples=2)
+    everything = model.model.read
+    with pytest.raises(KeyboardInterrupt):
+        passkey(model, "1x,2x", **settings, report=stop_after(8))
+    with (tmp_path / "answers").open("a") as file:
+        file.write('["0123')  # as a kill may leave it
+    model.model.read = 0
+    reported: list[float] = []
+    assert (
+        passkey(model, "1x,2x", **settings, report=lambda _, share: reported.append(share)) == whole
+    )
+    assert 0 < model.model.read < everything / 2
+    assert reported[0] > 0.1 and reported[-1] == pytest.approx(1)
+    model.model.read = 0
+    assert passkey(model, "1x,2x", **settings) == whole and model.model.read == 0
+    more = passkey(model, "1x,2x", depths=3, samples=2, seed=1, keep=tmp_path / "answers")
+    assert model.model.read > 0 and more.seed == 1
+
+
+def test_answers_of_another_model_or_scoring_are_refused(tmp_path):
+    settings = {"depths": 1, "samples": 1, "keep": tmp_path / "answers"}
+    passkey(untrained(), "1x", **settings)
+    passkey(untrained(), "1x", **settings)
+    with pytest.raises(ValueError, match="answers with scoring 'teacher': remove it, or write"):
+        passkey(untrained(), "1x", scoring="generated", **settings)
+    changed = untrained()
+    with torch.no_grad():
+        changed.model.lm_head.weight[0, 0] += 1
+    with pytest.raises(ValueError, match="answers with weights '"):
+        passkey(changed, "1x", **settings)
 
 
 def test_seeds_and_json():

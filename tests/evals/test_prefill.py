@@ -182,3 +182,19 @@ def test_refusals():
     config = MambaConfig(hidden_size=16, num_hidden_layers=1, vocab_size=37, state_size=4)
     with pytest.raises(ValueError, match="keeps no cache of keys and values"):
         Reader(MambaForCausalLM(config), batch=1, tokens=9)
+
+
+@pytest.mark.parametrize("together", [8192, 1])
+def test_work_is_told_chunk_by_chunk_and_adds_up(together, monkeypatch):
+    monkeypatch.setattr(prefill, "TOGETHER", together)
+    monkeypatch.setattr(prefill, "chunk_size", lambda *args, **settings: 16)
+    rows = torch.arange(40).repeat(3, 1) % 37
+    rows[1, 25:] = 5  # shares 25 tokens with the others
+    told = []
+    model = llama()
+    for _ in prefill.read_rows(model, rows, [39], tell=told.append):
+        pass
+    assert len(told) == (3 if together > 1 else 3 + 1 + 1)
+    assert sum(told) == pytest.approx(prefill.reading_work(model, rows, [39]))
+    later = prefill.reading_work(model, torch.zeros(1, 80, dtype=torch.long), [79])
+    assert later > 2 * prefill.reading_work(model, torch.zeros(1, 40, dtype=torch.long), [39])

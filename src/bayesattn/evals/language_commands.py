@@ -15,7 +15,8 @@ from bayesattn.evals.drawing import check_format, save
 from bayesattn.evals.harness import Score, harness
 from bayesattn.evals.long_text import any_text, held_out
 from bayesattn.evals.memory import GIBIBYTE
-from bayesattn.evals.passkey import Cell, Passkey, passkey
+from bayesattn.evals.passkey import passkey
+from bayesattn.evals.passkey_display import Sofar, show_passkey
 from bayesattn.evals.perplexity import Perplexity, perplexity
 from bayesattn.evals.token_lengths import token_lengths
 from bayesattn.training.language import LanguageModel, load_language_model
@@ -58,21 +59,18 @@ class LanguagePasskey:
     figure: Figure = None
     """Draw accuracy by length and depth to this .svg, .png or .pdf."""
     json: Json = None
-    """Write everything as JSON to this file ("-": standard output, no table)."""
+    """Write everything as JSON to this file ("-": standard output, no table); if it is stopped, the
+    same command goes on with what was answered."""
 
     def run(self) -> int:
         """Measure and print."""
-        log = Console(stderr=True)
-        with mistakes(), log.status("loading") as status:
+        with mistakes(), Console(stderr=True).status("loading"):
             if self.figure is not None:
                 check_format(self.figure)
             model = load_language_model(self.source, self.step)
-            done: list[str] = []
-
-            def report(cell: Cell) -> None:
-                done.append(f"{cell.requested}: {cell.correct} of {cell.total}")
-                status.update(", ".join(done[-4:]))
-
+            maker = self._maker(model)
+        kept = Path(f"{self.json}.part") if self.json not in (None, "-") else None
+        with mistakes(), Sofar(kept) as sofar:
             found = passkey(
                 model,
                 self.lengths,
@@ -82,22 +80,22 @@ class LanguagePasskey:
                 scoring=self.scoring,
                 tolerance=self.tolerance,
                 memory=int(self.memory * GIBIBYTE),
-                maker=self._maker(model),
+                maker=maker,
                 give_up=self.give_up,
-                report=report,
+                keep=kept,
+                report=sofar.update,
             )
-            if self.figure is not None:
-                from bayesattn.evals.language_drawing import draw_passkey
+        if self.figure is not None:
+            from bayesattn.evals.language_drawing import draw_passkey
 
+            with mistakes():
                 save(draw_passkey(found), self.figure)
         if self.json:
             write_json(found.to_json(), self.json)
+        if kept is not None:
+            kept.unlink()
         if self.json != "-":
-            print(
-                f"{found.model}, trained at {found.trained} tokens: {found.kind}, "
-                f"{'teacher-forced' if found.scoring == 'teacher' else 'generated'} answers"
-            )
-            show_rows(passkey_rows(found))
+            show_passkey(found)
         return 0
 
     def _maker(self, model: LanguageModel) -> NeedleMaker:
@@ -213,24 +211,6 @@ class LanguageHarness:
         if self.json != "-":
             show_rows([_score_row(score) for score in scores])
         return 0
-
-
-def passkey_rows(found: Passkey) -> list[dict[str, str]]:
-    """The table for people: a line per length, a column per depth."""
-    rows: list[dict[str, str]] = []
-    for cell in found.by_length():
-        by_depth = [c for c in found.cells if c.requested == cell.requested]
-        rows.append(
-            {
-                "length": cell.requested,
-                "tokens": f"{cell.length:,}",
-                "retrieved": f"{cell.accuracy:.2f}",
-                "95% from…to": f"{cell.interval.low:.2f}…{cell.interval.high:.2f}",
-                "of": str(cell.total),
-                **{f"at {c.depth:.0%}": f"{c.accuracy:.2g}" for c in by_depth},
-            }
-        )
-    return rows
 
 
 def perplexity_rows(found: Perplexity) -> list[dict[str, str]]:

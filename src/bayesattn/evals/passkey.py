@@ -10,16 +10,18 @@ passkeys in it, as those of our recipes are, have an advantage that the authors'
 # pyright: reportUnknownArgumentType=false
 # (torch leaves some members untyped)
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from bayesattn.corpora import NeedleMaker, Prompts
+from bayesattn.evals.answers import Answers, key_of, weights_of
 from bayesattn.evals.memory import MEMORY, check_length
-from bayesattn.evals.prefill import Reader, check_tolerance, read_rows
+from bayesattn.evals.prefill import Reader, check_tolerance, read_rows, reading_work
 from bayesattn.evals.token_lengths import token_lengths
 from bayesattn.stats import Interval, wilson_interval
 from bayesattn.training.language import LanguageModel
@@ -114,7 +116,8 @@ def passkey(
     memory: int = MEMORY,
     maker: NeedleMaker | None = None,
     give_up: int | None = None,
-    report: Callable[[Cell], None] | None = None,
+    keep: Path | None = None,
+    report: Callable[[Passkey, float], None] | None = None,
 ) -> Passkey:
     """Accuracy by length and depth.
 
@@ -129,7 +132,8 @@ def passkey(
         memory: bytes that reading may take beyond the model.
         maker: of the prompts; the authors' passkey prompt by default.
         give_up: leave out longer lengths after so many in a row without one correct answer.
-        report: called with each length as it is done.
+        keep: file for answers as they come; what it knows already is not asked again.
+        report: called again and again with what is known and the share of the work that is done.
     """
     if scoring not in SCORINGS:
         raise ValueError(f"unknown scoring {scoring!r}; choose one of {', '.join(SCORINGS)}")
@@ -143,50 +147,114 @@ def passkey(
     # What cannot work is said before the first length, not after hours.
     maker.prompts(min(wanted.values()), places[:1], 1, seed)
     check_length(language_model.model, max(wanted.values()) + maker.answer_length)
-    cells: list[Cell] = []
+    asking = _Asking(language_model, scoring, tolerance, memory)
+    answers = Answers(asking.about(), keep)
+    sheets = [
+        _Sheet(name, places, maker.prompts(tokens, places, samples, seed))
+        for name, tokens in wanted.items()
+    ]
+    total = sum(asking.work(sheet.prompts, sheet.left(answers)) for sheet in sheets)
+    done = 0.0
+
+    def found() -> Passkey:
+        about = (language_model.name, language_model.length, maker.kind)
+        cells = [cell for sheet in sheets for cell in sheet.cells(answers)]
+        return Passkey(*about, scoring, seed, tolerance, cells)
+
+    def tell(work: float) -> None:
+        nonlocal done
+        done += work
+        if report is not None:
+            report(found(), min(1.0, done / total))
+
     misses = 0
-    for name, tokens in wanted.items():
+    for sheet in sheets:
         if misses == give_up:
             break
-        prompts = maker.prompts(tokens, places, samples, seed)
-        right = _answered(language_model, prompts, scoring, tolerance, memory)
-        by_depth = right.view(depths, samples).sum(dim=1).tolist()
-        pairs = zip(places, by_depth, strict=True)
-        here = [Cell(name, prompts.length, place, hits, samples) for place, hits in pairs]
-        cells += here
-        misses = 0 if sum(by_depth) else misses + 1
-        if report is not None:
-            report(_joined(here))
-    about = (language_model.name, language_model.length, maker.kind)
-    return Passkey(*about, scoring, seed, tolerance, cells)
+        for answered in asking.answered(sheet.prompts, sheet.left(answers), tell):
+            answers.add({sheet.keys[row]: right for row, right in answered})
+        misses = 0 if any(cell.correct for cell in sheet.cells(answers)) else misses + 1
+    return found()
 
 
-def _answered(
-    language_model: LanguageModel,
-    prompts: Prompts,
-    scoring: Scoring,
-    tolerance: float | None,
-    memory: int,
-) -> Tensor:
-    """[N] whether each prompt was answered correctly."""
-    tokenizer, answers = language_model.tokenizer, prompts.answers
-    last, count = prompts.length - 1, answers.shape[1]
-    scored: list[int] = prompts.scored.nonzero().flatten().tolist()
-    generated = scoring == "generated"
-    rows = prompts.tokens if generated else torch.cat((prompts.tokens, answers[:, :-1]), dim=1)
-    asked = [last] if generated else [last + at for at in scored]
-    right = torch.zeros(len(answers), dtype=torch.bool)
-    settings: dict[str, Any] = {"memory": memory, "tolerance": tolerance}
-    for read in read_rows(language_model.model, rows, asked, extra=count, **settings):
-        guessed, wanted = read.logits.argmax(-1).cpu(), answers[read.indices]
-        if generated:
-            written = tokenizer.batch_decode(_continued(read.reader, guessed, count))
-            truth = tokenizer.batch_decode(wanted)
-            same = [text.strip() == key.strip() for text, key in zip(written, truth, strict=True)]
-            right[read.indices] = torch.tensor(same)
-        else:
-            right[read.indices] = (guessed == wanted[:, scored]).all(dim=1)
-    return right
+class _Sheet:
+    """The prompts of one length, as many at each place."""
+
+    def __init__(self, requested: str, places: Sequence[float], prompts: Prompts) -> None:
+        self.requested, self.places, self.prompts = requested, places, prompts
+        pairs = zip(prompts.tokens, prompts.answers, strict=True)
+        self.keys = [key_of(prompt, answer) for prompt, answer in pairs]
+
+    def left(self, answers: Answers) -> list[int]:
+        """Prompts that are not answered yet."""
+        return [row for row, key in enumerate(self.keys) if key not in answers]
+
+    def cells(self, answers: Answers) -> list[Cell]:
+        """What was answered, by depth."""
+        cells: list[Cell] = []
+        samples = len(self.keys) // len(self.places)
+        for at, place in enumerate(self.places):
+            keys = self.keys[at * samples : (at + 1) * samples]
+            known = [answers[key] for key in keys if key in answers]
+            if known:
+                about = (self.requested, self.prompts.length, place)
+                cells.append(Cell(*about, sum(known), len(known)))
+        return cells
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """How prompts are read and answers are scored."""
+
+    language_model: LanguageModel
+    scoring: Scoring
+    tolerance: float | None
+    memory: int
+
+    def about(self) -> dict[str, Any]:
+        """What decides an answer, beside the prompt."""
+        model = self.language_model
+        return {
+            "model": model.name,
+            "weights": weights_of(model.model),
+            "scoring": self.scoring,
+            "tolerance": self.tolerance,
+        }
+
+    def work(self, prompts: Prompts, rows: list[int]) -> float:
+        """Of reading some of the prompts."""
+        return reading_work(self.language_model.model, *self._read(prompts, rows)) if rows else 0.0
+
+    def answered(
+        self, prompts: Prompts, rows: list[int], tell: Callable[[float], None]
+    ) -> Iterator[list[tuple[int, bool]]]:
+        """Prompts as they are read, and whether each was answered correctly."""
+        if not rows:
+            return
+        model, tokenizer = self.language_model.model, self.language_model.tokenizer
+        tokens, asked = self._read(prompts, rows)
+        count, scored = prompts.answers.shape[1], prompts.scored
+        settings: dict[str, Any] = {"memory": self.memory, "tolerance": self.tolerance}
+        for read in read_rows(model, tokens, asked, extra=count, tell=tell, **settings):
+            here = [rows[index] for index in read.indices]
+            guessed, wanted = read.logits.argmax(-1).cpu(), prompts.answers[here]
+            if self.scoring == "generated":
+                written = tokenizer.batch_decode(_continued(read.reader, guessed, count))
+                truth = tokenizer.batch_decode(wanted)
+                pairs = zip(written, truth, strict=True)
+                right = [text.strip() == key.strip() for text, key in pairs]
+            else:
+                right = (guessed == wanted[:, scored]).all(dim=1).tolist()
+            yield list(zip(here, right, strict=True))
+
+    def _read(self, prompts: Prompts, rows: list[int]) -> tuple[Tensor, list[int]]:
+        """Tokens to read, and the indices after which logits are wanted."""
+        tokens, last = prompts.tokens[rows], prompts.length - 1
+        if self.scoring == "generated":
+            return tokens, [last]
+        scored: list[int] = prompts.scored.nonzero().flatten().tolist()
+        forced = torch.cat((tokens, prompts.answers[rows, :-1]), dim=1)
+        return forced, [last + at for at in scored]
 
 
 def _continued(reader: Reader, tokens: Tensor, count: int) -> Tensor:

@@ -15,8 +15,9 @@ posterior. The last layer computes nothing where no logits are asked for.
 # (torch and transformers leave some members untyped)
 
 import inspect
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,9 @@ from bayesattn.evals.room import make_room
 
 TOGETHER = 8192  # tokens of short sequences that are read at once
 _PLAIN = {"full_attention", "sliding_attention", "chunked_attention"}
+
+
+Tell = Callable[[int, int], None]
 
 
 class Piece(NamedTuple):
@@ -60,6 +64,7 @@ class Reader:
         every: logits will be asked for after every token, not after a few.
         memory: bytes that reading may take beyond the model.
         tolerance: share of the posterior that attention may leave out; models of ours on a CPU.
+        tell: called after every chunk with the tokens that were in the cache before and are now.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class Reader:
         every: bool = False,
         memory: int = MEMORY,
         tolerance: float | None = None,
+        tell: Tell | None = None,
     ) -> None:
         check_tolerance(model, tolerance)
         check_length(model, tokens)
@@ -86,6 +92,7 @@ class Reader:
         self.length = 0
         """Tokens read so far."""
         self._tokens = tokens
+        self._tell = tell
         self._keeps = "logits_to_keep" in accepted
         self._cache = _make_cache(model, tokens)
 
@@ -103,6 +110,8 @@ class Reader:
             here = wanted[(wanted >= start) & (wanted < stop)]
             logits = self._forward(tokens[:, start:stop], here - start)
             self.length += stop - start
+            if self._tell is not None:
+                self._tell(self.length - (stop - start), self.length)
             yield Piece(here, logits)
 
     def logits(self, tokens: Tensor, asked: Sequence[int]) -> Tensor:
@@ -140,6 +149,7 @@ def read_rows(
     extra: int = 0,
     memory: int = MEMORY,
     tolerance: float | None = None,
+    tell: Callable[[float], None] | None = None,
 ) -> Iterator["Rows"]:
     """Read rows [N, n]: short ones together, long ones one by one and what they share only once.
 
@@ -150,28 +160,34 @@ def read_rows(
         extra: further tokens that the reader must have room for.
         memory: bytes that reading may take beyond the model.
         tolerance: share of the posterior that attention may leave out.
+        tell: called after every chunk with the work it was; see `reading_work`.
     """
-    settings: dict[str, Any] = {
-        "tokens": rows.shape[1] + extra,
-        "memory": memory,
-        "tolerance": tolerance,
-    }
-    together = TOGETHER // rows.shape[1]
+    size, width = rows.shape[1], _width(model)
+
+    def told(batch: int) -> Tell:
+        return lambda start, stop: tell(batch * _work(start, stop, width)) if tell else None
+
+    settings: dict[str, Any] = {"tokens": size + extra, "memory": memory, "tolerance": tolerance}
+    together = TOGETHER // size
     if together > 1:
         for start in range(0, len(rows), together):
             some = list(range(start, min(start + together, len(rows))))
-            reader = Reader(model, batch=len(some), **settings)
+            reader = Reader(model, batch=len(some), tell=told(len(some)), **settings)
             yield Rows(some, reader.logits(rows[some], asked), reader)
         return
-    reader = Reader(model, batch=1, **settings)
-    before: Tensor | None = None
-    # In this order each row shares as much as possible with the one before it.
-    for row in sorted(range(len(rows)), key=lambda i: rows[i].tolist()):
-        shared = 0 if before is None else _common(before, rows[row])
-        shared = reader.rewind(min(shared, *asked))
+    reader = Reader(model, batch=1, tell=told(1), **settings)
+    for row, shared in _turns(rows, asked):
+        shared = reader.rewind(shared)
         rest = [index - shared for index in asked]
         yield Rows([row], reader.logits(rows[row : row + 1, shared:], rest), reader)
-        before = rows[row]
+
+
+def reading_work(model: PreTrainedModel, rows: Tensor, asked: Sequence[int]) -> float:
+    """All that `read_rows` will tell about these rows."""
+    size, width = rows.shape[1], _width(model)
+    if TOGETHER // size > 1:
+        return len(rows) * _work(0, size, width)
+    return sum(_work(shared, size, width) for _, shared in _turns(rows, asked))
 
 
 def check_tolerance(model: PreTrainedModel, tolerance: float | None) -> None:
@@ -184,6 +200,24 @@ def check_tolerance(model: PreTrainedModel, tolerance: float | None) -> None:
         )
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance is a share of the posterior, between 0 and 1, not {tolerance}")
+
+
+def _turns(rows: Tensor, asked: Sequence[int]) -> list[tuple[int, int]]:
+    """Rows in an order in which each shares much with the one before, and how many tokens."""
+    order = sorted(range(len(rows)), key=lambda row: rows[row].tolist())
+    shared = [_common(rows[row], rows[after]) for row, after in pairwise(order)]
+    return [(row, min(count, *asked)) for row, count in zip(order, [0, *shared], strict=True)]
+
+
+def _work(start: int, stop: int, width: int) -> float:
+    """Of reading tokens start .. stop-1: each attends to those before it, and passes the layers."""
+    return (stop - start) * ((start + stop) / 2 + width)
+
+
+def _width(model: PreTrainedModel) -> int:
+    """With so many tokens before it, a token's attention costs as much as its matrices."""
+    config: Any = model.config.get_text_config(decoder=True)
+    return 3 * getattr(config, "hidden_size", 1024)
 
 
 def _common(a: Tensor, b: Tensor) -> int:

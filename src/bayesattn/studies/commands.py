@@ -214,12 +214,17 @@ def measure(
     if ray is None:
         require_possible(to_do(jobs).values(), engine.slots)
     records: dict[str, Record] = {}
-    with Display(jobs, engine.slots, costs) as display:
-        if aside:
-            display.console.print(aside, soft_wrap=True)
-        for record in run_studies(studies, tier, out, seeds, engine, costs, display.tell):
-            records[record.claim.id] = record
-            display.verdict(record)
+    try:
+        with Display(jobs, engine.slots, costs) as display:
+            if aside:
+                display.console.print(aside, soft_wrap=True)
+            for record in run_studies(studies, tier, out, seeds, engine, costs, display.tell):
+                records[record.claim.id] = record
+                display.verdict(record)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"Stopped; what was finished is in {out}, and the same command goes on."
+        ) from None
     return [records[study.claim.id] for study in studies]
 
 
