@@ -43,10 +43,11 @@ def ggd(heads: int, beta: float, dtype: torch.dtype = torch.float64) -> Generali
 
 
 def ssmax(heads: int, scope: str | None, dtype: torch.dtype = torch.float64) -> SSMax | None:
-    """Temperatures that differ from head to head."""
+    """Temperatures that differ from head to head; "effective" scales content and prior."""
     if scope is None:
         return None
-    module = SSMax(heads, scope=scope).to(dtype)  # pyright: ignore[reportArgumentType]
+    choice: dict[str, Any] = {"count": scope} if scope == "effective" else {"scope": scope}
+    module = SSMax(heads, **choice).to(dtype)
     with torch.no_grad():
         module.scale.copy_(torch.linspace(0.9, 0.2, heads))
     return module

@@ -82,6 +82,11 @@ def test_flex_has_no_gradients_on_cpu():
         attend(q.requires_grad_(), k, v, kernel="flex")
 
 
+def test_unknown_count():
+    with pytest.raises(ValueError, match="unknown SSMax count 'all'; choose one of visible, eff"):
+        SSMax(4, count="all")
+
+
 @pytest.mark.parametrize("scope", ["prior", "both"])
 def test_unknown_scope(scope):
     with pytest.raises(ValueError, match=r"choose one of content\+prior, content"):

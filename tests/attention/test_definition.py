@@ -34,13 +34,17 @@ def by_hand(scene, table, scale, scope):
                 keys = [j for j in range(start, i + 1) if j > i - rule.get("window", 10**9)]
                 if not keys:
                     continue
-                factor = 1.0 if scope is None else float(scale[h]) * math.log(len(keys))
+                exempt = start + rule.get("exempt", 0)
+                priors = [0.0 if j < exempt else float(table[h, i - j]) for j in keys]
+                log_n = math.log(len(keys))
+                if scope == "effective":
+                    shares = [math.exp(prior) for prior in priors]
+                    shares = [share / sum(shares) for share in shares]
+                    log_n = -sum(share * math.log(share) for share in shares)
+                factor = 1.0 if scope is None else float(scale[h]) * log_n
                 scores = []
-                for j in keys:
+                for j, prior in zip(keys, priors, strict=True):
                     content = float(q[b, h, row] @ k[b, g, j]) / math.sqrt(scene.width)
-                    prior = float(table[h, i - j])
-                    if j < start + rule.get("exempt", 0):
-                        prior = 0.0
                     scores.append(content * factor + prior * (factor if scope != "content" else 1))
                 weights = torch.tensor(scores, dtype=torch.float64).softmax(0)
                 out[b, h, row] = weights @ v[b, g, keys]
@@ -59,7 +63,7 @@ RULES = {
 
 @pytest.mark.parametrize("kernel", ["dense", "strided"])
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("scope", [None, "content", "content+prior"])
+@pytest.mark.parametrize("scope", [None, "content", "content+prior", "effective"])
 def test_matches_the_sentences(scope, rule, kernel):
     queries = 5 if rule == "cache" else 11
     scene = Scene(groups=2, queries=queries, keys=11, visibility=RULES[rule])
@@ -93,7 +97,7 @@ def test_alibi_is_the_laplace_prior(kernel, heads):
 
 
 @pytest.mark.parametrize("beta", [-0.6, 0.0, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize("scope", [None, "content", "content+prior"])
+@pytest.mark.parametrize("scope", [None, "content", "content+prior", "effective"])
 def test_theorem_1(beta, scope):
     scene = Scene(visibility={"padding": torch.tensor([0, 6]), "window": 9})
     q, k, v, _ = scene.tensors()
@@ -138,7 +142,7 @@ def test_packed_documents_are_separate_sequences(kernel):
 
 
 @pytest.mark.parametrize("kernel", ["dense", "strided"])
-@pytest.mark.parametrize("scope", [None, "content+prior"])
+@pytest.mark.parametrize("scope", [None, "content+prior", "effective"])
 @pytest.mark.parametrize("beta", [-0.6, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_chunks_against_a_cache_equal_one_pass(chunk, beta, scope, kernel):

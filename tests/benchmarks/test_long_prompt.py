@@ -32,7 +32,13 @@ def test_the_authors_way_gives_our_logits(groups):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"prior": "laplace"}, {"encoding": "rope"}, {"ssmax": False}, {"ssmax_scope": "content"}],
+    [
+        {"prior": "laplace"},
+        {"encoding": "rope"},
+        {"ssmax": False},
+        {"ssmax_scope": "content"},
+        {"ssmax_count": "effective"},
+    ],
 )
 def test_other_models_are_not_the_authors(settings):
     with pytest.raises(ValueError, match="needs a model with prior ggd in every layer"):

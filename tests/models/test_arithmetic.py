@@ -64,7 +64,10 @@ def expected_logits(model, ids, prior):
                     )
                     factor = 1.0
                     if config.ssmax:
-                        factor = float(w["ssmax.scale"][head]) * math.log(i + 1)
+                        share = (bias - bias.max()).exp() / (bias - bias.max()).exp().sum()
+                        entropy = -float((share * share.clamp(min=1e-300).log()).sum())
+                        log_n = entropy if config.ssmax_count == "effective" else math.log(i + 1)
+                        factor = float(w["ssmax.scale"][head]) * log_n
                     if config.ssmax_scope == "content+prior":
                         score = (score + bias) * factor
                     else:

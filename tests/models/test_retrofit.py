@@ -29,7 +29,7 @@ from transformers import (
 )
 from transformers.masking_utils import eager_mask
 
-from bayesattn.attention import SSMax
+from bayesattn.attention import COUNTS, SSMax
 from bayesattn.models import (
     load_prior_state_dict,
     parameter_groups,
@@ -104,7 +104,10 @@ def oracle_attention(module, query, key, value, attention_mask, scaling, **_):
         bias = torch.tensor([-math.exp(alpha) * (abs(i - j) + 1e-5) ** beta for j in seen])
         score = score + bias
         if getattr(module, "ssmax", None) is not None:
-            score = score * float(module.ssmax.scale[h]) * math.log(len(seen))
+            log_n = math.log(len(seen))
+            if module.ssmax.count == "effective":
+                log_n = float(torch.special.entr(bias.double().softmax(-1)).sum())
+            score = score * float(module.ssmax.scale[h]) * log_n
         out[b, i, h] = score.softmax(-1) @ torch.stack([value[b, g, j] for j in seen])
     return out, None
 
@@ -141,7 +144,7 @@ def test_a_uniform_prior_changes_nothing(name, prior):
 
 
 @pytest.mark.parametrize("name", HOSTS)
-@pytest.mark.parametrize("ssmax", [False, True])
+@pytest.mark.parametrize("ssmax", [False, True, SSMax(4, count="effective")])
 @torch.no_grad()
 def test_the_prior_is_added(name, ssmax):
     model = with_priors(name, ssmax=ssmax)
@@ -223,9 +226,10 @@ def test_packed_sequences(name):
 
 
 @pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("count", COUNTS)
 @torch.no_grad()
-def test_masks_with_holes_are_honoured(name):
-    model = with_priors(name, ssmax=True)
+def test_masks_with_holes_are_honoured(name, count):
+    model = with_priors(name, ssmax=SSMax(4, count=count))
     ids = tokens(2, 14)
     mask = torch.ones_like(ids)
     mask[0, 3:6] = 0

@@ -18,7 +18,7 @@ from bayesattn.attention.kernels.dense import dense
 from bayesattn.attention.kernels.flex import flex
 from bayesattn.attention.kernels.skipping import certified
 from bayesattn.attention.kernels.strided import strided
-from bayesattn.attention.ssmax import SSMax, temperature
+from bayesattn.attention.ssmax import SSMax, temperatures
 from bayesattn.attention.theorem import Decomposed, decompose
 from bayesattn.attention.visibility import Visibility, first_visible
 from bayesattn.priors import Prior, Uniform
@@ -142,7 +142,7 @@ def attend(
     # priors and temperatures are never narrower than float32, whatever the model runs in
     wide = torch.promote_types(q.dtype, torch.float32)
     table = _table(prior, seen.span, wide)
-    content, temper = _temperatures(ssmax, seen, wide, q.device)
+    content, temper = temperatures(ssmax, table, seen, wide, q.device)
     rest = (table, temper, seen, scale)
     if decompose:
         if tolerance is not None:
@@ -172,17 +172,6 @@ def _table(prior: Prior | Tensor | None, span: int, wide: torch.dtype) -> Tensor
     if prior is None or isinstance(prior, Uniform):
         return None
     return (prior if isinstance(prior, Tensor) else prior.table(span)).to(wide)
-
-
-def _temperatures(
-    ssmax: SSMax | Tensor | None, seen: Visibility, wide: torch.dtype, device: torch.device
-) -> tuple[Tensor | None, Tensor | None]:
-    """Factors [B or 1, H, T] of the content and of the prior; None where there are none."""
-    if ssmax is None:
-        return None, None
-    scale, scope = (ssmax.scale, ssmax.scope) if isinstance(ssmax, SSMax) else (ssmax, None)
-    temper = temperature(scale.to(wide), seen.count(device))
-    return temper, None if scope == "content" else temper
 
 
 def _heated(q: Tensor, content: Tensor | None) -> Tensor:

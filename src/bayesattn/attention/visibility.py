@@ -89,6 +89,18 @@ class Visibility:
             seen = (seen - self.first).clamp(min=0)
         return seen if self.window is None else seen.clamp(max=self.window)
 
+    def near_and_exempt(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """[B or 1, T] how many visible keys the prior speaks of, and how many are exempt from it.
+
+        The former are the nearest ones; together they are `count`.
+        """
+        history = self.positions(device)[None] + 1
+        if self.first is not None:
+            history = (history - self.first).clamp(min=0)
+        count = self.count(device)
+        near = torch.minimum(count, (history - self.exempt).clamp(min=0))
+        return near, count - near
+
     def groups(self, *factors: Tensor | None) -> list[Group]:
         """Cut the queries where `first` changes: inside a run visibility is a plain causal band.
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesattn.attention import SSMax
+from bayesattn.attention import SSMax, Visibility
+from bayesattn.attention.ssmax import temperatures
 from bayesattn.models import BayesForCausalLM
 from bayesattn.models.layers import BayesAttention, BayesDecoderLayer
 from bayesattn.priors import GeneralizedGaussian, Prior
@@ -111,7 +112,7 @@ def measure_priors(language_model: LanguageModel, run: Run | None = None) -> Pri
     densities: list[Tensor] = []
     for number, attention in layers:
         prior = prior_of(model, attention)
-        temper = _temperature(attention.ssmax, language_model.length, prior.num_heads)
+        temper = _temperature(attention.ssmax, prior, language_model.length)
         heads += _heads(number, prior, attention.ssmax, temper)
         densities.append(_density(prior, temper, language_model.length, attention))
     return Priors(
@@ -182,11 +183,15 @@ def _heads(layer: int, prior: Prior, ssmax: SSMax | None, temper: Tensor) -> lis
     ]
 
 
-def _temperature(ssmax: SSMax | None, length: int, heads: int) -> Tensor:
+@torch.no_grad()
+def _temperature(ssmax: SSMax | None, prior: Prior, length: int) -> Tensor:
     """[H] factor of the log-prior for a query that sees `length` keys."""
     if ssmax is None or ssmax.scope == "content":
-        return torch.ones(heads, dtype=torch.float64)
-    return ssmax.scale.detach().cpu().double() * math.log(length)
+        return torch.ones(prior.num_heads, dtype=torch.float64)
+    seen, table = Visibility(1, offset=length - 1), prior.table(length).double()
+    _, factor = temperatures(ssmax, table, seen, torch.float64, table.device)
+    assert factor is not None
+    return factor[0, :, 0].cpu()
 
 
 def _reach(prior: Prior, head: int, temper: float) -> float:

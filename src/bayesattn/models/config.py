@@ -10,7 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
 
-from bayesattn.attention import KERNELS, SCOPES
+from bayesattn.attention import COUNTS, KERNELS, SCOPES
 from bayesattn.encodings import ENCODINGS, ROPE_TYPES
 from bayesattn.priors import PRIORS, make_prior
 
@@ -46,6 +46,8 @@ class BayesConfig(PreTrainedConfig):
         shared_prior: one prior for all layers instead of one per layer.
         ssmax: scale the logits with the log of the number of visible keys.
         ssmax_scope: "content+prior" (published) or "content".
+        ssmax_count: "visible" (published), or "effective": the entropy of the prior stands for the
+            log of the number, so that local heads are not sharpened.
         ssmax_learned: False keeps every temperature at 1.
         encoding: "none", "rope", "sinusoidal" or "learned" (a table of `max_position_embeddings`
             rows, and no position beyond it).
@@ -81,6 +83,7 @@ class BayesConfig(PreTrainedConfig):
     shared_prior: bool = False
     ssmax: bool = True
     ssmax_scope: str = "content+prior"
+    ssmax_count: str = "visible"
     ssmax_learned: bool = True
     encoding: str = "none"
     rope_parameters: RopeParameters | dict | None = None
@@ -161,6 +164,7 @@ class BayesConfig(PreTrainedConfig):
             )
         _one_of("prior", self.prior, PRIORS)
         _one_of("ssmax_scope", self.ssmax_scope, SCOPES)
+        _one_of("ssmax_count", self.ssmax_count, COUNTS)
         _one_of("encoding", self.encoding, ENCODINGS)
         _one_of("kernel", self.kernel, KERNELS)
         with torch.device("cpu"):  # raises on options the prior does not have

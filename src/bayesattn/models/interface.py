@@ -23,7 +23,7 @@ from transformers.masking_utils import (
 )
 
 from bayesattn.attention.kernels.dense import repeat_heads, softmax
-from bayesattn.attention.ssmax import temperature
+from bayesattn.attention.ssmax import SSMax, log_visible, temperature
 from bayesattn.models.layers import attend_and_record
 from bayesattn.models.layout import left_padding
 
@@ -186,7 +186,7 @@ def _attend_dense(
     if prior is not None:
         bias = prior.table(len(index))[:, distance.clamp(min=0)]
     if ssmax is not None:
-        temper = temperature(ssmax.scale, visible.sum(dim=-1)[:, 0])[..., None]
+        temper = temperature(ssmax.scale, _log_n(ssmax, bias, visible, scores.dtype))[..., None]
         scores = scores * temper
         if bias is not None and ssmax.scope == "content+prior":
             bias = bias * temper
@@ -197,6 +197,14 @@ def _attend_dense(
     posterior = softmax(scores, visible)
     output = posterior.to(value.dtype) @ repeat_heads(value, heads)
     return output.transpose(1, 2).contiguous(), posterior
+
+
+def _log_n(ssmax: SSMax, bias: Tensor | None, visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """[B, H or 1, T] what SSMax scales with, for a bias [H, T, S] and a mask [B, 1, T, S]."""
+    if ssmax.count == "visible" or bias is None:
+        return log_visible(visible.sum(dim=-1)[:, 0], dtype)
+    prior = softmax(bias[None], visible)
+    return -(prior * prior.clamp(min=torch.finfo(prior.dtype).tiny).log()).sum(dim=-1)
 
 
 def _structure(mask_function: Callable[..., Any]) -> tuple[int | None, Tensor | None] | None:

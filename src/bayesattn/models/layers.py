@@ -18,7 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from bayesattn.attention import SSMax, attend
 from bayesattn.attention.posterior import Kernel
-from bayesattn.attention.ssmax import Scope
+from bayesattn.attention.ssmax import Count, Scope
 from bayesattn.encodings import Rotation
 from bayesattn.models.config import BayesConfig
 from bayesattn.models.layout import Layout
@@ -53,9 +53,10 @@ def build_ssmax(config: BayesConfig) -> SSMax | None:
     """The temperatures that `config` asks for, never in half precision; None if it does not."""
     if not config.ssmax:
         return None
-    scope = cast(Scope, config.ssmax_scope)
+    scope, count = cast(Scope, config.ssmax_scope), cast(Count, config.ssmax_count)
+    heads, learned = config.num_attention_heads, config.ssmax_learned
     with full_precision():
-        return SSMax(config.num_attention_heads, learned=config.ssmax_learned, scope=scope)
+        return SSMax(heads, learned=learned, scope=scope, count=count)
 
 
 def attend_and_record(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from bayesattn.attention.kernels.dense import bias, repeat_heads, softmax
-from bayesattn.attention.ssmax import temperature
+from bayesattn.attention.ssmax import temperatures
 from bayesattn.attention.visibility import Visibility, first_visible
 from bayesattn.encodings import Rotation
 from bayesattn.models import BayesForCausalLM
@@ -93,8 +93,11 @@ class AttentionPart:
         first = first_visible(count, layout.offset, layout.documents, layout.padding)
         window = self.module.config.sliding_window
         seen = Visibility(count, layout.offset, first, window, layout.exempt)
-        visible, log_prior = seen.mask(q.device), self._log_prior(call, seen, q)
-        content_factor, prior_factor = self._temperatures(seen, q)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        visible, table = seen.mask(q.device), self._table(call, seen, wide)
+        log_prior = None if table is None else bias(table, seen)
+        ssmax = self.module.ssmax
+        content_factor, prior_factor = temperatures(ssmax, table, seen, wide, q.device)
         if log_prior is not None and prior_factor is not None:
             log_prior = log_prior * prior_factor[..., None]
         if rows is not None:
@@ -110,20 +113,11 @@ class AttentionPart:
         hidden = torch.zeros(visible.shape, device=q.device).masked_fill(~visible, float("-inf"))
         return content.add_(hidden if log_prior is None else log_prior + hidden).softmax(-1)
 
-    def _log_prior(self, call: Call, seen: Visibility, q: Tensor) -> Tensor | None:
+    def _table(self, call: Call, seen: Visibility, wide: torch.dtype) -> Tensor | None:
         prior: Prior | Tensor | None = self.module.prior if call.table is None else call.table
         if prior is None or isinstance(prior, Uniform):
             return None
-        table = prior if isinstance(prior, Tensor) else prior.table(seen.span)
-        return bias(table.to(torch.promote_types(q.dtype, torch.float32)), seen)
-
-    def _temperatures(self, seen: Visibility, q: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        ssmax = self.module.ssmax
-        if ssmax is None:
-            return None, None
-        wide = torch.promote_types(q.dtype, torch.float32)
-        factor = temperature(ssmax.scale.to(wide), seen.count(q.device))
-        return factor, None if ssmax.scope == "content" else factor
+        return (prior if isinstance(prior, Tensor) else prior.table(seen.span)).to(wide)
 
 
 @dataclass(frozen=True)

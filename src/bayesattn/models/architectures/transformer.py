@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from bayesattn.attention import SCOPES
-from bayesattn.attention.ssmax import Scope
+from bayesattn.attention import COUNTS, SCOPES
+from bayesattn.attention.ssmax import Count, Scope
 from bayesattn.encodings import ENCODINGS
 from bayesattn.models.architectures.base import Architecture, Body, TunnelShape
 from bayesattn.models.config import BayesConfig
@@ -41,6 +41,8 @@ class Transformer(Architecture):
     """Scale the logits with the log of the number of visible keys."""
     ssmax_scope: Scope = "content+prior"
     """What SSMax scales."""
+    ssmax_count: Count = "visible"
+    """Which keys it counts: all that are visible, or those that the prior leaves in play."""
     window: int | None = None
     """Number of most recent keys a query sees, its own included; all if not given."""
     exempt_header: bool = False
@@ -75,6 +77,10 @@ class Transformer(Architecture):
             raise ValueError(
                 f"unknown ssmax_scope {self.ssmax_scope!r}; choose one of {', '.join(SCOPES)}"
             )
+        if self.ssmax_count not in COUNTS:
+            raise ValueError(
+                f"unknown ssmax_count {self.ssmax_count!r}; choose one of {', '.join(COUNTS)}"
+            )
         if self.attention_layers is not None and self.attention_layers > self.layers:
             raise ValueError(
                 f"attention_layers {self.attention_layers} is more than layers {self.layers}; "
@@ -102,6 +108,7 @@ class Transformer(Architecture):
             prior_options=self.prior_options,
             ssmax=self.ssmax,
             ssmax_scope=self.ssmax_scope,
+            ssmax_count=self.ssmax_count,
             encoding=self.encoding,
             sliding_window=self.window,
             exempt=tunnel.prefix if self.exempt_header else 0,
