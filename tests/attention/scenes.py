@@ -9,6 +9,8 @@ from torch import Tensor
 from bayesattn import SSMax, attend
 from bayesattn.priors import GeneralizedGaussian, Prior
 
+HORIZON = 5
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -43,10 +45,10 @@ def ggd(heads: int, beta: float, dtype: torch.dtype = torch.float64) -> Generali
 
 
 def ssmax(heads: int, scope: str | None, dtype: torch.dtype = torch.float64) -> SSMax | None:
-    """Temperatures that differ from head to head; "effective" scales content and prior."""
+    """Temperatures that differ from head to head; "horizon" scales content and prior."""
     if scope is None:
         return None
-    choice: dict[str, Any] = {"count": scope} if scope == "effective" else {"scope": scope}
+    choice: dict[str, Any] = {"horizon": HORIZON} if scope == "horizon" else {"scope": scope}
     module = SSMax(heads, **choice).to(dtype)
     with torch.no_grad():
         module.scale.copy_(torch.linspace(0.9, 0.2, heads))

@@ -82,9 +82,9 @@ def test_flex_has_no_gradients_on_cpu():
         attend(q.requires_grad_(), k, v, kernel="flex")
 
 
-def test_unknown_count():
-    with pytest.raises(ValueError, match="unknown SSMax count 'all'; choose one of visible, eff"):
-        SSMax(4, count="all")
+def test_a_horizon_without_keys():
+    with pytest.raises(ValueError, match="horizon must be 1 key or more, or None, not 0"):
+        SSMax(4, horizon=0)
 
 
 @pytest.mark.parametrize("scope", ["prior", "both"])

@@ -9,7 +9,7 @@ from bayesattn.priors import make_prior
 from tests.attention.scenes import Scene, assert_same, everything, ggd, ssmax
 
 BETAS = [-0.6, 0.0, 0.5, 1.0, 2.0]
-SCOPES = [None, "content", "content+prior", "effective"]
+SCOPES = [None, "content", "content+prior", "horizon"]
 
 documents = torch.tensor([[0] * 9 + [1] * 1 + [2] * 11, [5] * 2 + [7] * 19])
 padding = torch.tensor([0, 6])

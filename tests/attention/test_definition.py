@@ -8,9 +8,14 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from bayesattn import SSMax, attend
 from bayesattn.priors import GeneralizedGaussian, Laplace, Uniform
-from tests.attention.scenes import Scene, ggd, ssmax
+from tests.attention.scenes import HORIZON, Scene, ggd, ssmax
 
 KERNELS = ["dense", "strided", "auto"]
+
+
+def entropy(log_densities):
+    shares = [math.exp(x) / sum(math.exp(y) for y in log_densities) for x in log_densities]
+    return -sum(share * math.log(share) for share in shares)
 
 
 def by_hand(scene, table, scale, scope):
@@ -37,10 +42,11 @@ def by_hand(scene, table, scale, scope):
                 exempt = start + rule.get("exempt", 0)
                 priors = [0.0 if j < exempt else float(table[h, i - j]) for j in keys]
                 log_n = math.log(len(keys))
-                if scope == "effective":
-                    shares = [math.exp(prior) for prior in priors]
-                    shares = [share / sum(shares) for share in shares]
-                    log_n = -sum(share * math.log(share) for share in shares)
+                if scope == "horizon" and len(keys) > HORIZON:
+                    sinks = sum(j < exempt for j in keys)
+                    nearest = len(keys) - max(HORIZON - sinks, 0)
+                    within = priors[:sinks] + priors[max(nearest, sinks) :]
+                    log_n = math.log(len(within)) + entropy(priors) - entropy(within)
                 factor = 1.0 if scope is None else float(scale[h]) * log_n
                 scores = []
                 for j, prior in zip(keys, priors, strict=True):
@@ -63,7 +69,7 @@ RULES = {
 
 @pytest.mark.parametrize("kernel", ["dense", "strided"])
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("scope", [None, "content", "content+prior", "effective"])
+@pytest.mark.parametrize("scope", [None, "content", "content+prior", "horizon"])
 def test_matches_the_sentences(scope, rule, kernel):
     queries = 5 if rule == "cache" else 11
     scene = Scene(groups=2, queries=queries, keys=11, visibility=RULES[rule])
@@ -97,7 +103,7 @@ def test_alibi_is_the_laplace_prior(kernel, heads):
 
 
 @pytest.mark.parametrize("beta", [-0.6, 0.0, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize("scope", [None, "content", "content+prior", "effective"])
+@pytest.mark.parametrize("scope", [None, "content", "content+prior", "horizon"])
 def test_theorem_1(beta, scope):
     scene = Scene(visibility={"padding": torch.tensor([0, 6]), "window": 9})
     q, k, v, _ = scene.tensors()
@@ -142,7 +148,7 @@ def test_packed_documents_are_separate_sequences(kernel):
 
 
 @pytest.mark.parametrize("kernel", ["dense", "strided"])
-@pytest.mark.parametrize("scope", [None, "content+prior", "effective"])
+@pytest.mark.parametrize("scope", [None, "content+prior", "horizon"])
 @pytest.mark.parametrize("beta", [-0.6, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_chunks_against_a_cache_equal_one_pass(chunk, beta, scope, kernel):

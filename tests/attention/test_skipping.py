@@ -19,7 +19,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("scope", [None, "content", "content+prior", "effective"])
+@pytest.mark.parametrize("scope", [None, "content", "content+prior", "horizon"])
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-8])
 def test_error_is_below_the_bound(tolerance, scope, rule):
     scene = Scene(groups=2, queries=900, keys=900, visibility=RULES[rule])
@@ -46,7 +46,7 @@ CHUNKS = {
 
 
 @pytest.mark.parametrize("rule", CHUNKS)
-@pytest.mark.parametrize("scope", [None, "content", "content+prior", "effective"])
+@pytest.mark.parametrize("scope", [None, "content", "content+prior", "horizon"])
 @pytest.mark.parametrize("queries", [300, 1])
 def test_a_chunk_after_a_cache_is_below_the_bound(queries, scope, rule, monkeypatch):
     counted = count_keys(monkeypatch)

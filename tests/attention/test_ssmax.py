@@ -1,4 +1,4 @@
-"""How many keys matter: the entropy of the prior, by running sums and by its definition."""
+"""How many keys count beyond a horizon: entropies by running sums and by their definition."""
 
 import math
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from bayesattn.attention.kernels.dense import bias, softmax
-from bayesattn.attention.ssmax import log_effective, log_visible
+from bayesattn.attention.ssmax import log_in_play, log_visible
 from bayesattn.attention.visibility import Visibility
-from bayesattn.priors import GeneralizedGaussian, Laplace
+from bayesattn.priors import GeneralizedGaussian
 from tests.attention.scenes import ggd
 
 FIRST = torch.tensor([[0, 0, 0, 3, 3, 3, 3, 3, 8, 8], [12, 12, 12, 12, 12, 12, 12, 12, 12, 12]])
@@ -23,14 +23,30 @@ SEEN = {
 }
 
 
+def entropy(table, seen, mask):
+    """By the definition; 0 where there is no key."""
+    prior = softmax(bias(table, seen).expand(len(mask), -1, -1, -1), mask)
+    return torch.special.entr(prior).sum(-1)
+
+
+def nearest(seen, mask, horizon):
+    """The nearest keys up to the horizon, exempt ones first."""
+    exempt = mask & seen.exempted(mask.device)
+    near = mask & ~exempt
+    left = horizon - exempt.sum(-1, keepdim=True)
+    return exempt | (near & (near.flip(-1).cumsum(-1).flip(-1) <= left))
+
+
 @pytest.mark.parametrize("spread", [1.0, 300.0])
+@pytest.mark.parametrize("horizon", [1, 3, 6, 50])
 @pytest.mark.parametrize("seen", SEEN.values(), ids=SEEN)
-def test_it_is_the_entropy_of_the_prior(seen, spread, generator):
+def test_it_grows_with_the_entropy_of_the_prior(seen, horizon, spread, generator):
     table = spread * torch.randn(3, seen.span, dtype=torch.float64, generator=generator)
     mask = seen.mask(table.device)
-    prior = softmax(bias(table, seen).expand(len(mask), -1, -1, -1), mask)
-    wanted = torch.special.entr(prior).sum(-1)
-    found = log_effective(table, seen)
+    within = nearest(seen, mask, horizon)
+    wanted = log_visible(within.sum(-1)[:, 0], torch.float64)
+    wanted = wanted + entropy(table, seen, mask) - entropy(table, seen, within)
+    found = log_in_play(table, seen, horizon)
     assert found.shape == wanted.shape
     assert torch.allclose(found, wanted, atol=1e-9)  # rows that see nothing have 0 in both
 
@@ -38,36 +54,35 @@ def test_it_is_the_entropy_of_the_prior(seen, spread, generator):
 @pytest.mark.parametrize("seen", SEEN.values(), ids=SEEN)
 def test_its_gradient(seen, generator):
     table = torch.randn(2, seen.span, dtype=torch.float64, generator=generator).requires_grad_()
-    assert torch.autograd.gradcheck(lambda t: log_effective(t, seen), table)
+    assert torch.autograd.gradcheck(lambda t: log_in_play(t, seen, 3), table)
 
 
+@pytest.mark.parametrize("horizon", [3, 50])
 @pytest.mark.parametrize("seen", SEEN.values(), ids=SEEN)
-def test_under_the_uniform_prior_all_visible_keys_count(seen):
+def test_under_the_uniform_prior_and_up_to_the_horizon_all_keys_count(seen, horizon):
     visible = log_visible(seen.count(torch.device("cpu")), torch.float64)
-    found = log_effective(torch.zeros(1, seen.span, dtype=torch.float64), seen)
+    table = torch.zeros(1, seen.span, dtype=torch.float64)
+    table = table if horizon == 3 else table - torch.arange(seen.span)
+    found = log_in_play(table, seen, horizon)
     assert torch.allclose(found, visible.expand_as(found), atol=1e-12)
 
 
 @torch.no_grad()
-def test_far_keys_do_not_count_for_a_local_head():
-    """An exponential prior of slope 1/2 leaves as many keys in play at any length."""
-    slope = 0.5
-    share = [math.exp(-slope * d) * (1 - math.exp(-slope)) for d in range(2000)]
-    entropy = -sum(p * math.log(p) for p in share if p > 0)
-    for length in (100, 100_000):
-        table = Laplace(8).table(length)
-        local = log_effective(table, Visibility(1, offset=length - 1))[0, 0, 0]
-        assert float(table[0, 1]) == -slope
-        assert float(local) == pytest.approx(entropy, rel=1e-5)
-    mixed = GeneralizedGaussian(8, init="mixed").table(100_000)
-    near, far = log_effective(mixed, Visibility(1, offset=99_999))[0, :, 0].split(4)
-    assert near.max() < 5 and far.min() == pytest.approx(math.log(100_000), rel=1e-4)
+def test_a_local_head_stays_as_it_is_at_the_horizon():
+    def log_n(length):
+        table = GeneralizedGaussian(8, init="mixed").table(length)
+        return log_in_play(table, Visibility(1, offset=length - 1), 128)[0, :, 0]
+
+    assert log_n(128).tolist() == pytest.approx([math.log(128)] * 8)
+    local, free = log_n(100_000).split(4)
+    assert local.tolist() == pytest.approx([math.log(128)] * 4, abs=0.01)
+    assert free.tolist() == pytest.approx([math.log(100_000)] * 4, rel=1e-4)
 
 
 @pytest.mark.parametrize("beta", [-3.0, -0.6, 0.0, 2.0, 4.0])
 def test_extreme_shapes_stay_finite(beta):
     prior = ggd(4, beta, torch.float32)
-    found = log_effective(prior.table(5000), Visibility(5000))
+    found = log_in_play(prior.table(5000), Visibility(5000), 1)
     found.sum().backward()
     assert found.isfinite().all() and (found >= -1e-5).all()
     assert all(p.grad is None or p.grad.isfinite().all() for p in prior.parameters())

@@ -37,7 +37,7 @@ def test_the_authors_way_gives_our_logits(groups):
         {"encoding": "rope"},
         {"ssmax": False},
         {"ssmax_scope": "content"},
-        {"ssmax_count": "effective"},
+        {"ssmax_horizon": 64},
     ],
 )
 def test_other_models_are_not_the_authors(settings):

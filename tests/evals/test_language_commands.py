@@ -84,6 +84,17 @@ def test_a_stopped_passkey_shows_what_it_knows_and_goes_on(model, capsys, folder
     assert json.loads((folder / "p.json").read_text()) == json.loads(json.dumps(expected.to_json()))
 
 
+def test_a_horizon_reaches_the_model(model, capsys, monkeypatch):
+    commands, kept = "bayesattn.evals.language_commands", []
+    monkeypatch.setattr(f"{commands}.passkey", lambda model, *_, **__: kept.append(model.model))
+    monkeypatch.setattr(f"{commands}.show_passkey", lambda found: None)
+    assert command("passkey", model) == command("passkey", model, "--ssmax-horizon", "1x") == 0
+    for found, horizon in zip(kept, (None, 128), strict=True):
+        assert found.config.ssmax_horizon == horizon
+        assert {layer.self_attn.ssmax.horizon for layer in found.model.layers} == {horizon}
+    assert "one length" in mistake(capsys, "passkey", model, "--ssmax-horizon", "1x,2x")
+
+
 def test_passkey_options_reach_the_measurement(model, capsys):
     words = ("--depths", 1, "--samples", 1, "--json", "-", "--lengths", "2x")
     settings = ("--tolerance", "1e-4", "--scoring", "generated", "--seed", 5, "--needle", "noise")

@@ -5,6 +5,7 @@ import torch
 
 from bayesattn.corpora import NeedleMaker, load_tokenizer
 from bayesattn.evals import prefill
+from bayesattn.evals.horizon import set_horizon
 from bayesattn.evals.passkey import SCORINGS, Cell, Passkey, passkey
 from bayesattn.training.language import LanguageModel
 from tests.evals.language import gpt2, oracle, untrained
@@ -136,10 +137,14 @@ def test_answers_of_another_model_or_scoring_are_refused(tmp_path):
     passkey(untrained(), "1x", **settings)
     with pytest.raises(ValueError, match="answers with scoring 'teacher': remove it, or write"):
         passkey(untrained(), "1x", scoring="generated", **settings)
+    sharper = untrained()
+    set_horizon(sharper, "1x")
+    with pytest.raises(ValueError, match="answers with identity '"):
+        passkey(sharper, "1x", **settings)
     changed = untrained()
     with torch.no_grad():
         changed.model.lm_head.weight[0, 0] += 1
-    with pytest.raises(ValueError, match="answers with weights '"):
+    with pytest.raises(ValueError, match="answers with identity '"):
         passkey(changed, "1x", **settings)
 
 

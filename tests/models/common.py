@@ -10,7 +10,7 @@ SSMAX = {
     "no-ssmax": {"ssmax": False},
     "content": {"ssmax": True, "ssmax_scope": "content"},
     "content+prior": {"ssmax": True, "ssmax_scope": "content+prior"},
-    "effective": {"ssmax": True, "ssmax_count": "effective"},
+    "horizon": {"ssmax": True, "ssmax_horizon": 5},
 }
 ENCODING_NAMES = ("none", "rope", "sinusoidal")
 # One head each: beta = 1 alone would hide an offset, since softmax ignores constants.

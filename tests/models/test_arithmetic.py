@@ -30,6 +30,11 @@ def rope(x, theta):
     return torch.cat((turned.real, turned.imag), dim=-1)
 
 
+def entropy(log_density):
+    share = log_density.softmax(0)
+    return float(torch.special.entr(share).sum())
+
+
 def expected_logits(model, ids, prior):
     config, state = model.config, model.state_dict()
     heads, groups, width = config.num_attention_heads, config.num_key_value_heads, config.head_dim
@@ -64,9 +69,10 @@ def expected_logits(model, ids, prior):
                     )
                     factor = 1.0
                     if config.ssmax:
-                        share = (bias - bias.max()).exp() / (bias - bias.max()).exp().sum()
-                        entropy = -float((share * share.clamp(min=1e-300).log()).sum())
-                        log_n = entropy if config.ssmax_count == "effective" else math.log(i + 1)
+                        log_n = math.log(i + 1)
+                        if config.ssmax_horizon is not None and i >= config.ssmax_horizon:
+                            within = bias[-config.ssmax_horizon :]
+                            log_n = math.log(len(within)) + entropy(bias) - entropy(within)
                         factor = float(w["ssmax.scale"][head]) * log_n
                     if config.ssmax_scope == "content+prior":
                         score = (score + bias) * factor

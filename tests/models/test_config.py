@@ -61,7 +61,7 @@ def test_saves_and_loads(settings, tmp_path):
             "unknown encoding 'alibi'; choose one of none, rope, sinusoidal",
         ),
         ({"kernel": "fast"}, "unknown kernel 'fast'; choose one of auto, dense, strided, flex"),
-        ({"ssmax_count": "all"}, "unknown ssmax_count 'all'; choose one of visible, effective"),
+        ({"ssmax_horizon": 0}, "ssmax_horizon must be 1 or more, or None, not 0"),
         ({"ssmax_scope": "prior"}, "unknown ssmax_scope 'prior'; choose one of content.prior, con"),
         ({"num_attention_heads": 5}, "hidden_size 32 is not a multiple of num_attention_heads 5"),
         ({"num_key_value_heads": 3}, "num_attention_heads 4 is not a multiple of num_key_value_h"),

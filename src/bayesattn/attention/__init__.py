@@ -1,12 +1,11 @@
 """One entry point, `attend`: the posterior mean of the values under a prior over distance."""
 
 from bayesattn.attention.posterior import KERNELS, Certified, attend
-from bayesattn.attention.ssmax import COUNTS, SCOPES, SSMax
+from bayesattn.attention.ssmax import SCOPES, SSMax
 from bayesattn.attention.theorem import Decomposed
 from bayesattn.attention.visibility import Visibility
 
 __all__ = [
-    "COUNTS",
     "KERNELS",
     "SCOPES",
     "Certified",

@@ -7,13 +7,14 @@ is present:
     content+prior   (q·k/√d + B) · s ln n     what BAM publishes: the prior sharpens with length
     content          q·k/√d · s ln n + B      what its ALiBi baseline does
 
-A head whose prior is local sees as many keys as any other, but few of them matter to it, and it has
-nothing to be sharpened against. Two ways to count:
+A head whose prior is local sees as many keys as any other, but few of them matter to it. Beyond the
+length it was trained at it should stay as it is, instead of getting sharper and sharper. With a
+horizon L, keys beyond it count as far as the prior leaves them in play; H(n) is its entropy over n:
 
-    visible         n_i is the number of keys                       as published
-    effective       ln n_i is the entropy of the prior over them    local heads stay as they are
+    ln n            as published, and up to n = L
+    ln L + H(n) - H(L)
 
-which agree for the uniform prior.
+which is ln n for the uniform prior, and ln L for a local one.
 """
 
 from typing import Literal, get_args
@@ -25,8 +26,6 @@ from bayesattn.attention.visibility import Visibility
 
 Scope = Literal["content+prior", "content"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-Count = Literal["visible", "effective"]
-COUNTS: tuple[Count, ...] = get_args(Count)
 
 
 class SSMax(nn.Module):
@@ -37,7 +36,8 @@ class SSMax(nn.Module):
         init: the value every head starts from.
         learned: False freezes it.
         scope: what the factor multiplies, one of `SCOPES`.
-        count: which keys count, one of `COUNTS`.
+        horizon: beyond so many visible keys, such as those of training, further ones count only as
+            far as the prior leaves them in play; None counts them all.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SSMax(nn.Module):
         init: float = 1.0,
         learned: bool = True,
         scope: Scope = "content+prior",
-        count: Count = "visible",
+        horizon: int | None = None,
     ) -> None:
         """See the class."""
         super().__init__()
@@ -54,17 +54,17 @@ class SSMax(nn.Module):
             raise ValueError(f"num_heads must be a positive integer, not {num_heads!r}")
         if scope not in SCOPES:
             raise ValueError(f"unknown SSMax scope {scope!r}; choose one of {', '.join(SCOPES)}")
-        if count not in COUNTS:
-            raise ValueError(f"unknown SSMax count {count!r}; choose one of {', '.join(COUNTS)}")
+        if horizon is not None and horizon < 1:
+            raise ValueError(f"horizon must be 1 key or more, or None, not {horizon!r}")
         self.num_heads = num_heads
         self.init = init
         self.scope: Scope = scope
-        self.count: Count = count
+        self.horizon = horizon
         self.scale = nn.Parameter(torch.full((num_heads,), float(init)), requires_grad=learned)
 
     def extra_repr(self) -> str:
         """Shown by print(model)."""
-        return f"num_heads={self.num_heads}, scope={self.scope!r}, count={self.count!r}"
+        return f"num_heads={self.num_heads}, scope={self.scope!r}, horizon={self.horizon}"
 
 
 def temperatures(
@@ -87,10 +87,11 @@ def temperatures(
         return None, None
     module = ssmax if isinstance(ssmax, SSMax) else None
     scale = (ssmax.scale if isinstance(ssmax, SSMax) else ssmax).to(dtype)
-    if module is None or module.count == "visible" or table is None:
+    horizon = None if module is None else module.horizon
+    if horizon is None or table is None or seen.span <= horizon:
         log_n = log_visible(seen.count(device), dtype)
     else:
-        log_n = log_effective(table, seen).to(dtype)
+        log_n = log_in_play(table, seen, horizon).to(dtype)
     factor = temperature(scale, log_n)
     return factor, None if module is not None and module.scope == "content" else factor
 
@@ -108,29 +109,48 @@ def log_visible(num_visible: Tensor, dtype: torch.dtype) -> Tensor:
     return num_visible.clamp(min=1).to(dtype).log()[:, None, :]
 
 
-def log_effective(table: Tensor, seen: Visibility) -> Tensor:
-    """[B or 1, H, T] entropy of the prior over the keys each query sees, for a table [H, span].
+def log_in_play(table: Tensor, seen: Visibility, horizon: int) -> Tensor:
+    """[B or 1, H, T] `ln n` up to the horizon, `ln L + H(n) - H(L)` beyond, for a table [H, span].
+
+    The L keys are the nearest ones, and those that are exempt from the prior.
+    """
+    sums = _Sums(table)
+    near, exempt = seen.near_and_exempt(table.device)
+    within = torch.minimum(near, (horizon - exempt).clamp(min=0))
+    log_n = log_visible(within + exempt, torch.float64)
+    others = exempt if seen.exempt else None
+    beyond = sums.entropy(near, others) - sums.entropy(within, others)
+    return (log_n + beyond).to(table.dtype)
+
+
+class _Sums:
+    """Running sums over the nearest keys, of which the entropy of a prior is made.
 
     Joining one more key, with a share p of all, gives H' = (1 - p) H + h(p), h the entropy of a
     coin. So Z·H is a running sum of Z·h(p), Z that of the density. Both are kept as logarithms: a
     prior may leave most keys with nothing that a float could hold.
     """
-    wide = table.double()
-    mass = wide.logcumsumexp(dim=1)
-    joining = mass[:, 1:] + _coin(wide[:, 1:] - mass[:, 1:], mass[:, :-1] - mass[:, 1:]).log()
-    entropy = (joining.logcumsumexp(dim=1) - mass[:, 1:]).exp()
-    entropy = torch.cat((torch.zeros_like(mass[:, :1]), entropy), dim=1)  # one key has none
-    near, exempt = seen.near_and_exempt(table.device)
-    index = (near - 1).clamp(min=0)
-    mass, entropy = (sums[:, index].transpose(0, 1) for sums in (mass, entropy))  # [B, H, T]
-    if seen.exempt:  # so many keys of density 1 join all at once
-        others = exempt[:, None].clamp(min=1).double().log()
+
+    def __init__(self, table: Tensor) -> None:
+        table = table.double()
+        mass = table.logcumsumexp(dim=1)
+        joining = mass[:, 1:] + _coin(table[:, 1:] - mass[:, 1:], mass[:, :-1] - mass[:, 1:]).log()
+        entropy = (joining.logcumsumexp(dim=1) - mass[:, 1:]).exp()
+        self._mass = mass
+        self._entropy = torch.cat((torch.zeros_like(mass[:, :1]), entropy), dim=1)  # one key: none
+
+    def entropy(self, near: Tensor, exempt: Tensor | None) -> Tensor:
+        """[B, H, T] over so many nearest keys [B, T], and so many that are exempt."""
+        index = (near - 1).clamp(min=0)
+        mass, entropy = (sums[:, index].transpose(0, 1) for sums in (self._mass, self._entropy))
+        if exempt is None:
+            return entropy
+        others = exempt[:, None].clamp(min=1).double().log()  # keys of density 1, joined at once
         total = torch.logaddexp(mass, others)
         kept, joined = mass - total, others - total
         both = kept.exp() * entropy + joined.exp() * others + _coin(joined, kept)
         both = torch.where((near == 0)[:, None], others, both)
-        entropy = torch.where((exempt == 0)[:, None], entropy, both)
-    return entropy.to(table.dtype)
+        return torch.where((exempt == 0)[:, None], entropy, both)
 
 
 def _coin(log_p: Tensor, log_rest: Tensor) -> Tensor:

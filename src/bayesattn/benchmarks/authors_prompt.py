@@ -32,7 +32,7 @@ class AuthorsReader:
     def __init__(self, model: BayesForCausalLM, tokens: int) -> None:
         config: Any = model.config
         published = config.prior == "ggd" and config.ssmax and config.ssmax_scope == "content+prior"
-        published = published and config.ssmax_count == "visible"
+        published = published and config.ssmax_horizon is None
         plain = config.encoding == "none" and not config.exempt and config.sliding_window is None
         if not (published and plain and not config.shared_prior):
             raise ValueError(

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import PreTrainedModel
 
 _SAMPLED = 256  # numbers of each tensor that tell models apart
 
@@ -62,9 +63,10 @@ def key_of(prompt: Tensor, answer: Tensor) -> str:
     return sha256(tokens.numpy().tobytes()).hexdigest()[:16]
 
 
-def weights_of(model: nn.Module) -> str:
-    """A hash that differs between trained models, of some numbers of every tensor."""
-    digest = sha256()
+def identity_of(model: PreTrainedModel) -> str:
+    """A hash of the settings of a model, and of some numbers of every tensor."""
+    settings = {**model.config.to_dict(), "_name_or_path": None}
+    digest = sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for name, tensor in model.state_dict().items():
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         step = max(1, tensor.numel() // _SAMPLED)

@@ -13,12 +13,13 @@ from bayesattn.corpora import NeedleMaker, prepare
 from bayesattn.corpora.sentences import Kind, Values
 from bayesattn.evals.drawing import check_format, save
 from bayesattn.evals.harness import Score, harness
+from bayesattn.evals.horizon import set_horizon
 from bayesattn.evals.long_text import any_text, held_out
 from bayesattn.evals.memory import GIBIBYTE
 from bayesattn.evals.passkey import passkey
 from bayesattn.evals.passkey_display import Sofar, show_passkey
 from bayesattn.evals.perplexity import Perplexity, perplexity
-from bayesattn.evals.token_lengths import token_lengths
+from bayesattn.evals.token_lengths import one_length
 from bayesattn.training.language import LanguageModel, load_language_model
 
 Source = Annotated[Positional[str], arg(metavar="MODEL")]
@@ -50,6 +51,9 @@ class LanguagePasskey:
     """Haystack of the essay needle: its held-out text."""
     tolerance: float | None = None
     """Share of the posterior that attention may leave out, to be faster; exact if not given."""
+    ssmax_horizon: Annotated[str | None, arg(metavar="1x|TOKENS")] = None
+    """Beyond so many keys SSMax counts only what a head's prior leaves in play, so that local heads
+    stay as they were trained; as the model says if not given."""
     memory: Annotated[float, arg(metavar="GIB")] = 2.0
     """GiB that reading may take beyond the model."""
     give_up: int | None = None
@@ -67,7 +71,7 @@ class LanguagePasskey:
         with mistakes(), Console(stderr=True).status("loading"):
             if self.figure is not None:
                 check_format(self.figure)
-            model = load_language_model(self.source, self.step)
+            model = _loaded(self)
             maker = self._maker(model)
         kept = Path(f"{self.json}.part") if self.json not in (None, "-") else None
         with mistakes(), Sofar(kept) as sofar:
@@ -126,6 +130,9 @@ class LanguagePerplexity:
     """Sequences at most."""
     tolerance: float | None = None
     """Share of the posterior that attention may leave out, to be faster; exact if not given."""
+    ssmax_horizon: Annotated[str | None, arg(metavar="1x|TOKENS")] = None
+    """Beyond so many keys SSMax counts only what a head's prior leaves in play, so that local heads
+    stay as they were trained; as the model says if not given."""
     memory: Annotated[float, arg(metavar="GIB")] = 2.0
     """GiB that reading may take beyond the model."""
     step: int | None = None
@@ -140,8 +147,8 @@ class LanguagePerplexity:
         with mistakes(), Console(stderr=True).status("reading"):
             if self.figure is not None:
                 check_format(self.figure)
-            model = load_language_model(self.source, self.step)
-            length, window = (_one(text, model) for text in (self.length, self.window))
+            model = _loaded(self)
+            length, window = (one_length(text, model.length) for text in (self.length, self.window))
             settings: dict[str, Any] = {"most": self.sequences, "whole": self.whole}
             if self.text is None:
                 tokens = held_out(self.corpus, model.tokenizer, length, **settings)
@@ -202,7 +209,7 @@ class LanguageHarness:
                 few_shot=self.few_shot,
                 limit=self.limit,
                 batch_size=self.batch_size,
-                length=_one(self.length, model),
+                length=one_length(self.length, model.length),
                 folder=self.folder,
             )
         if self.json:
@@ -211,6 +218,13 @@ class LanguageHarness:
         if self.json != "-":
             show_rows([_score_row(score) for score in scores])
         return 0
+
+
+def _loaded(options: LanguagePasskey | LanguagePerplexity) -> LanguageModel:
+    model = load_language_model(options.source, options.step)
+    if options.ssmax_horizon is not None:
+        set_horizon(model, options.ssmax_horizon)
+    return model
 
 
 def perplexity_rows(found: Perplexity) -> list[dict[str, str]]:
@@ -244,11 +258,3 @@ def _score_row(score: Score) -> dict[str, str]:
         "value": f"{score.value:.4f}",
         "standard error": "" if score.stderr is None else f"{score.stderr:.4f}",
     }
-
-
-def _one(text: str, model: LanguageModel) -> int:
-    """One length in tokens."""
-    lengths = list(token_lengths(text, model.length).values())
-    if len(lengths) != 1:
-        raise ValueError(f"give one length, not {text!r}")
-    return lengths[0]

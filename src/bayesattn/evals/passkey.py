@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bayesattn.corpora import NeedleMaker, Prompts
-from bayesattn.evals.answers import Answers, key_of, weights_of
+from bayesattn.evals.answers import Answers, identity_of, key_of
 from bayesattn.evals.memory import MEMORY, check_length
 from bayesattn.evals.prefill import Reader, check_tolerance, read_rows, reading_work
 from bayesattn.evals.token_lengths import token_lengths
@@ -216,7 +216,7 @@ class _Asking:
         model = self.language_model
         return {
             "model": model.name,
-            "weights": weights_of(model.model),
+            "identity": identity_of(model.model),
             "scoring": self.scoring,
             "tolerance": self.tolerance,
         }

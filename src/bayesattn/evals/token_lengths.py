@@ -24,3 +24,11 @@ def token_lengths(text: str, trained: int) -> dict[str, int]:
     if not lengths:
         raise ValueError("name at least one length, such as 1x,2x,4x")
     return dict(sorted(lengths.items(), key=lambda item: item[1]))
+
+
+def one_length(text: str, trained: int) -> int:
+    """Number of tokens of a single one."""
+    lengths = list(token_lengths(text, trained).values())
+    if len(lengths) != 1:
+        raise ValueError(f"give one length, not {text!r}")
+    return lengths[0]

@@ -10,7 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
 
-from bayesattn.attention import COUNTS, KERNELS, SCOPES
+from bayesattn.attention import KERNELS, SCOPES
 from bayesattn.encodings import ENCODINGS, ROPE_TYPES
 from bayesattn.priors import PRIORS, make_prior
 
@@ -46,8 +46,9 @@ class BayesConfig(PreTrainedConfig):
         shared_prior: one prior for all layers instead of one per layer.
         ssmax: scale the logits with the log of the number of visible keys.
         ssmax_scope: "content+prior" (published) or "content".
-        ssmax_count: "visible" (published), or "effective": the entropy of the prior stands for the
-            log of the number, so that local heads are not sharpened.
+        ssmax_horizon: beyond so many visible keys, such as those of training, further ones count
+            only as far as the prior leaves them in play, so that local heads stay as they are. May
+            be set after training. None counts them all, as published.
         ssmax_learned: False keeps every temperature at 1.
         encoding: "none", "rope", "sinusoidal" or "learned" (a table of `max_position_embeddings`
             rows, and no position beyond it).
@@ -83,7 +84,7 @@ class BayesConfig(PreTrainedConfig):
     shared_prior: bool = False
     ssmax: bool = True
     ssmax_scope: str = "content+prior"
-    ssmax_count: str = "visible"
+    ssmax_horizon: int | None = None
     ssmax_learned: bool = True
     encoding: str = "none"
     rope_parameters: RopeParameters | dict | None = None
@@ -162,9 +163,10 @@ class BayesConfig(PreTrainedConfig):
                 f"num_experts_per_tok {self.num_experts_per_tok} is more than num_experts "
                 f"{self.num_experts}; leave num_experts out for one feed-forward layer"
             )
+        if self.ssmax_horizon is not None and self.ssmax_horizon < 1:
+            raise ValueError(f"ssmax_horizon must be 1 or more, or None, not {self.ssmax_horizon}")
         _one_of("prior", self.prior, PRIORS)
         _one_of("ssmax_scope", self.ssmax_scope, SCOPES)
-        _one_of("ssmax_count", self.ssmax_count, COUNTS)
         _one_of("encoding", self.encoding, ENCODINGS)
         _one_of("kernel", self.kernel, KERNELS)
         with torch.device("cpu"):  # raises on options the prior does not have

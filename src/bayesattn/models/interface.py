@@ -201,8 +201,17 @@ def _attend_dense(
 
 def _log_n(ssmax: SSMax, bias: Tensor | None, visible: Tensor, dtype: torch.dtype) -> Tensor:
     """[B, H or 1, T] what SSMax scales with, for a bias [H, T, S] and a mask [B, 1, T, S]."""
-    if ssmax.count == "visible" or bias is None:
-        return log_visible(visible.sum(dim=-1)[:, 0], dtype)
+    count = visible.sum(dim=-1)[:, 0]
+    if ssmax.horizon is None or bias is None:
+        return log_visible(count, dtype)
+    # the nearest ones, counted from the last
+    within = visible & (visible.flip(-1).cumsum(-1).flip(-1) <= ssmax.horizon)
+    grown = _entropy(bias, visible) - _entropy(bias, within)
+    return log_visible(count.clamp(max=ssmax.horizon), dtype) + grown
+
+
+def _entropy(bias: Tensor, visible: Tensor) -> Tensor:
+    """[B, H, T] of the prior over the visible keys."""
     prior = softmax(bias[None], visible)
     return -(prior * prior.clamp(min=torch.finfo(prior.dtype).tiny).log()).sum(dim=-1)
 

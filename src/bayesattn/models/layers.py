@@ -18,7 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from bayesattn.attention import SSMax, attend
 from bayesattn.attention.posterior import Kernel
-from bayesattn.attention.ssmax import Count, Scope
+from bayesattn.attention.ssmax import Scope
 from bayesattn.encodings import Rotation
 from bayesattn.models.config import BayesConfig
 from bayesattn.models.layout import Layout
@@ -53,10 +53,10 @@ def build_ssmax(config: BayesConfig) -> SSMax | None:
     """The temperatures that `config` asks for, never in half precision; None if it does not."""
     if not config.ssmax:
         return None
-    scope, count = cast(Scope, config.ssmax_scope), cast(Count, config.ssmax_count)
+    scope, horizon = cast(Scope, config.ssmax_scope), config.ssmax_horizon
     heads, learned = config.num_attention_heads, config.ssmax_learned
     with full_precision():
-        return SSMax(heads, learned=learned, scope=scope, count=count)
+        return SSMax(heads, learned=learned, scope=scope, horizon=horizon)
 
 
 def attend_and_record(

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from bayesattn.attention.ssmax import Count, Scope
+from bayesattn.attention.ssmax import Scope
 from bayesattn.corpora.sentences import KINDS, Kind
 from bayesattn.models import RECIPES, BayesConfig, BayesForCausalLM
 from bayesattn.models.architectures.transformer import EncodingName
@@ -50,8 +50,9 @@ class LanguageConfig:
     """Scale the logits with the log of the number of visible keys."""
     ssmax_scope: Scope = "content+prior"
     """What SSMax scales."""
-    ssmax_count: Count = "visible"
-    """Which keys it counts: all that are visible, or those that the prior leaves in play."""
+    ssmax_horizon: int | None = None
+    """Beyond so many visible keys, further ones count only as far as the prior leaves them in play;
+    all count if not given."""
     ssmax_learned: bool = True
     """Learn a temperature per head; else all stay 1."""
     window: int | None = None
@@ -93,7 +94,7 @@ class LanguageConfig:
             "rope_parameters": self.rope_parameters or None,
             "ssmax": self.ssmax,
             "ssmax_scope": self.ssmax_scope,
-            "ssmax_count": self.ssmax_count,
+            "ssmax_horizon": self.ssmax_horizon,
             "ssmax_learned": self.ssmax_learned,
             "sliding_window": self.window,
         }

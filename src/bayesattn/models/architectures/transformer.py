@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from bayesattn.attention import COUNTS, SCOPES
-from bayesattn.attention.ssmax import Count, Scope
+from bayesattn.attention import SCOPES
+from bayesattn.attention.ssmax import Scope
 from bayesattn.encodings import ENCODINGS
 from bayesattn.models.architectures.base import Architecture, Body, TunnelShape
 from bayesattn.models.config import BayesConfig
@@ -41,8 +41,9 @@ class Transformer(Architecture):
     """Scale the logits with the log of the number of visible keys."""
     ssmax_scope: Scope = "content+prior"
     """What SSMax scales."""
-    ssmax_count: Count = "visible"
-    """Which keys it counts: all that are visible, or those that the prior leaves in play."""
+    ssmax_horizon: int | None = None
+    """Beyond so many visible keys, further ones count only as far as the prior leaves them in play;
+    all count if not given."""
     window: int | None = None
     """Number of most recent keys a query sees, its own included; all if not given."""
     exempt_header: bool = False
@@ -58,7 +59,8 @@ class Transformer(Architecture):
         """Check the fields against each other, in the words of this class."""
         super().__post_init__()
         self._check_positive(
-            "heads", "kv_heads", "inner", "window", "attention_layers", "max_positions", "experts"
+            *("heads", "kv_heads", "inner", "ssmax_horizon", "window"),
+            *("attention_layers", "max_positions", "experts"),
         )
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
@@ -76,10 +78,6 @@ class Transformer(Architecture):
         if self.ssmax_scope not in SCOPES:
             raise ValueError(
                 f"unknown ssmax_scope {self.ssmax_scope!r}; choose one of {', '.join(SCOPES)}"
-            )
-        if self.ssmax_count not in COUNTS:
-            raise ValueError(
-                f"unknown ssmax_count {self.ssmax_count!r}; choose one of {', '.join(COUNTS)}"
             )
         if self.attention_layers is not None and self.attention_layers > self.layers:
             raise ValueError(
@@ -108,7 +106,7 @@ class Transformer(Architecture):
             prior_options=self.prior_options,
             ssmax=self.ssmax,
             ssmax_scope=self.ssmax_scope,
-            ssmax_count=self.ssmax_count,
+            ssmax_horizon=self.ssmax_horizon,
             encoding=self.encoding,
             sliding_window=self.window,
             exempt=tunnel.prefix if self.exempt_header else 0,
