@@ -50,9 +50,6 @@ class LanguageConfig:
     """Scale the logits with the log of the number of visible keys."""
     ssmax_scope: Scope = "content+prior"
     """What SSMax scales."""
-    ssmax_horizon: int | None = None
-    """Beyond so many visible keys, further ones count only as far as the prior leaves them in play;
-    all count if not given."""
     ssmax_learned: bool = True
     """Learn a temperature per head; else all stay 1."""
     window: int | None = None
@@ -94,7 +91,6 @@ class LanguageConfig:
             "rope_parameters": self.rope_parameters or None,
             "ssmax": self.ssmax,
             "ssmax_scope": self.ssmax_scope,
-            "ssmax_horizon": self.ssmax_horizon,
             "ssmax_learned": self.ssmax_learned,
             "sliding_window": self.window,
         }

@@ -122,7 +122,6 @@ def test_learned_positions():
         ({"kv_heads": 3}, "heads 4 is not a multiple of kv_heads 3"),
         ({"encoding": "alibi"}, "unknown encoding 'alibi'; choose one of none, rope, sin"),
         ({"encoding": "rope", "width": 20}, "make width a multiple of 8"),
-        ({"ssmax_horizon": 0}, "ssmax_horizon"),
         ({"ssmax_scope": "prior"}, "unknown ssmax_scope 'prior'; choose one of content"),
         ({"experts": 1}, "experts 1 leaves no choice of two; leave it out, or take 2 or more"),
         ({"attention_layers": 3}, "attention_layers 3 is more than layers 2; leave it out"),

@@ -41,9 +41,6 @@ class Transformer(Architecture):
     """Scale the logits with the log of the number of visible keys."""
     ssmax_scope: Scope = "content+prior"
     """What SSMax scales."""
-    ssmax_horizon: int | None = None
-    """Beyond so many visible keys, further ones count only as far as the prior leaves them in play;
-    all count if not given."""
     window: int | None = None
     """Number of most recent keys a query sees, its own included; all if not given."""
     exempt_header: bool = False
@@ -59,8 +56,7 @@ class Transformer(Architecture):
         """Check the fields against each other, in the words of this class."""
         super().__post_init__()
         self._check_positive(
-            *("heads", "kv_heads", "inner", "ssmax_horizon", "window"),
-            *("attention_layers", "max_positions", "experts"),
+            "heads", "kv_heads", "inner", "window", "attention_layers", "max_positions", "experts"
         )
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
@@ -106,7 +102,6 @@ class Transformer(Architecture):
             prior_options=self.prior_options,
             ssmax=self.ssmax,
             ssmax_scope=self.ssmax_scope,
-            ssmax_horizon=self.ssmax_horizon,
             encoding=self.encoding,
             sliding_window=self.window,
             exempt=tunnel.prefix if self.exempt_header else 0,
