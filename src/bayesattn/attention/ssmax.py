@@ -24,6 +24,8 @@ from torch import Tensor, nn
 
 from bayesattn.attention.visibility import Visibility
 
+LEAST = -700.0
+"""Below the largest log-density; what is less counts as this, which a float64 can hold."""
 Scope = Literal["content+prior", "content"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
@@ -114,46 +116,22 @@ def log_in_play(table: Tensor, seen: Visibility, horizon: int) -> Tensor:
 
     The L keys are the nearest ones, and those that are exempt from the prior.
     """
-    sums = _Sums(table)
     near, exempt = seen.near_and_exempt(table.device)
     within = torch.minimum(near, (horizon - exempt).clamp(min=0))
+    top = table.detach().amax(dim=1, keepdim=True)
+    top = top.clamp(min=0) if seen.exempt else top  # exempt keys have log-density 0
+    # With p = w / Σw, w = exp(t - top):  H = ln Σw - Σw(t - top) / Σw, both running sums
+    drop = (table - top).double().clamp(min=LEAST)
+    sums = torch.stack((drop.exp(), drop.exp() * drop)).cumsum(dim=2)
+    sums = torch.cat((torch.zeros_like(sums[..., :1]), sums), dim=2)
+    one = (-top).double().clamp(min=LEAST)
+    exempted = torch.stack((one.exp(), one.exp() * one))[..., None] * exempt
+
+    def entropy(count: Tensor) -> Tensor:
+        mass, moment = (sums[:, :, count] + exempted).transpose(1, 2)  # each [B, H, T]
+        empty = mass == 0
+        mass = mass.masked_fill(empty, 1.0)
+        return mass.log() - moment / mass
+
     log_n = log_visible(within + exempt, torch.float64)
-    others = exempt if seen.exempt else None
-    beyond = sums.entropy(near, others) - sums.entropy(within, others)
-    return (log_n + beyond).to(table.dtype)
-
-
-class _Sums:
-    """Running sums over the nearest keys, of which the entropy of a prior is made.
-
-    Joining one more key, with a share p of all, gives H' = (1 - p) H + h(p), h the entropy of a
-    coin. So Z·H is a running sum of Z·h(p), Z that of the density. Both are kept as logarithms: a
-    prior may leave most keys with nothing that a float could hold.
-    """
-
-    def __init__(self, table: Tensor) -> None:
-        table = table.double()
-        mass = table.logcumsumexp(dim=1)
-        joining = mass[:, 1:] + _coin(table[:, 1:] - mass[:, 1:], mass[:, :-1] - mass[:, 1:]).log()
-        entropy = (joining.logcumsumexp(dim=1) - mass[:, 1:]).exp()
-        self._mass = mass
-        self._entropy = torch.cat((torch.zeros_like(mass[:, :1]), entropy), dim=1)  # one key: none
-
-    def entropy(self, near: Tensor, exempt: Tensor | None) -> Tensor:
-        """[B, H, T] over so many nearest keys [B, T], and so many that are exempt."""
-        index = (near - 1).clamp(min=0)
-        mass, entropy = (sums[:, index].transpose(0, 1) for sums in (self._mass, self._entropy))
-        if exempt is None:
-            return entropy
-        others = exempt[:, None].clamp(min=1).double().log()  # keys of density 1, joined at once
-        total = torch.logaddexp(mass, others)
-        kept, joined = mass - total, others - total
-        both = kept.exp() * entropy + joined.exp() * others + _coin(joined, kept)
-        both = torch.where((near == 0)[:, None], others, both)
-        return torch.where((exempt == 0)[:, None], entropy, both)
-
-
-def _coin(log_p: Tensor, log_rest: Tensor) -> Tensor:
-    """Entropy of two shares that add up to 1, just above 0 at the least."""
-    entropy = -(log_p.exp() * log_p + log_rest.exp() * log_rest)
-    return entropy.clamp(min=torch.finfo(entropy.dtype).tiny)
+    return (log_n + entropy(near) - entropy(within)).to(table.dtype)
