@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from bayesattn.errors import UserError
@@ -21,6 +22,20 @@ def show_rows(rows: Sequence[Mapping[str, str]]) -> None:
     # a pipe has no width to keep to, and cut cells cannot be searched
     width = None if sys.stdout.isatty() else 200
     Console(markup=False, highlight=False, width=width).print(table)
+
+
+def make_bar(shown: bool = True) -> Progress:
+    """A bar on standard error, for people; in pipes and files nothing is shown."""
+    console = Console(stderr=True, markup=False, highlight=False)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        refresh_per_second=2,
+        disable=not (shown and console.is_terminal),
+    )
 
 
 def write_json(data: Any, target: str) -> None:

@@ -12,7 +12,7 @@ def screen(monkeypatch):
     """What a terminal is shown, and a clock that goes on by two seconds whenever it is asked."""
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=200)
-    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    monkeypatch.setattr("bayesattn.console.Console", lambda **_: console)
     clock = iter(range(0, 1000, 2))
     monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
     return shown

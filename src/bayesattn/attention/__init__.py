@@ -5,12 +5,4 @@ from bayesattn.attention.ssmax import SCOPES, SSMax
 from bayesattn.attention.theorem import Decomposed
 from bayesattn.attention.visibility import Visibility
 
-__all__ = [
-    "KERNELS",
-    "SCOPES",
-    "Certified",
-    "Decomposed",
-    "SSMax",
-    "Visibility",
-    "attend",
-]
+__all__ = ["KERNELS", "SCOPES", "Certified", "Decomposed", "SSMax", "Visibility", "attend"]

@@ -87,15 +87,16 @@ def temperatures(
     """
     if ssmax is None:
         return None, None
-    module = ssmax if isinstance(ssmax, SSMax) else None
-    scale = (ssmax.scale if isinstance(ssmax, SSMax) else ssmax).to(dtype)
-    horizon = None if module is None else module.horizon
+    if isinstance(ssmax, SSMax):
+        scale, scope, horizon = ssmax.scale, ssmax.scope, ssmax.horizon
+    else:
+        scale, scope, horizon = ssmax, "content+prior", None
     if horizon is None or table is None or seen.span <= horizon:
         log_n = log_visible(seen.count(device), dtype)
     else:
         log_n = log_in_play(table, seen, horizon).to(dtype)
-    factor = temperature(scale, log_n)
-    return factor, None if module is not None and module.scope == "content" else factor
+    factor = temperature(scale.to(dtype), log_n)
+    return factor, None if scope == "content" else factor
 
 
 def temperature(scale: Tensor, log_n: Tensor) -> Tensor:

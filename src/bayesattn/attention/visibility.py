@@ -84,9 +84,7 @@ class Visibility:
 
     def count(self, device: torch.device) -> Tensor:
         """[B or 1, T] number of visible keys, n of SSMax; 0 for rows of padding."""
-        seen = self.positions(device)[None] + 1
-        if self.first is not None:
-            seen = (seen - self.first).clamp(min=0)
+        seen = self._history(device)
         return seen if self.window is None else seen.clamp(max=self.window)
 
     def near_and_exempt(self, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -94,12 +92,14 @@ class Visibility:
 
         The former are the nearest ones; together they are `count`.
         """
-        history = self.positions(device)[None] + 1
-        if self.first is not None:
-            history = (history - self.first).clamp(min=0)
         count = self.count(device)
-        near = torch.minimum(count, (history - self.exempt).clamp(min=0))
+        near = torch.minimum(count, (self._history(device) - self.exempt).clamp(min=0))
         return near, count - near
+
+    def _history(self, device: torch.device) -> Tensor:
+        """[B or 1, T] number of keys since the first one, own token included, window or not."""
+        history = self.positions(device)[None] + 1
+        return history if self.first is None else (history - self.first).clamp(min=0)
 
     def groups(self, *factors: Tensor | None) -> list[Group]:
         """Cut the queries where `first` changes: inside a run visibility is a plain causal band.

@@ -3,10 +3,7 @@
 from pathlib import Path
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-from bayesattn.console import show_rows
+from bayesattn.console import make_bar, show_rows
 from bayesattn.evals.passkey import Passkey
 
 SHOWN = 4
@@ -18,15 +15,7 @@ class Sofar:
 
     def __init__(self, kept: Path | None) -> None:
         """Args: kept: where answers are kept; None if they are not."""
-        console = Console(stderr=True, markup=False, highlight=False)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        self._bar = Progress(
-            *columns,
-            console=console,
-            transient=True,
-            refresh_per_second=2,
-            disable=not console.is_terminal,
-        )
+        self._bar = make_bar()
         self._task = self._bar.add_task("reading", total=1.0)
         self._kept, self._known = kept, None
 

@@ -1,10 +1,9 @@
-"""A bar on standard error, for people; in pipes and files nothing is shown."""
+"""How far a training is, for people."""
 
 import time
 from typing import Any, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from bayesattn.console import make_bar
 
 SHOWN = ("loss", "mae", "heldout", "needles", "lr")
 
@@ -14,15 +13,7 @@ class Bar:
 
     def __init__(self, steps: int, shown: bool, tokens: int | None = None) -> None:
         """`tokens` are those of one step, where speed is told."""
-        console = Console(stderr=True, markup=False, highlight=False)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        self._progress = Progress(
-            *columns,
-            console=console,
-            transient=True,
-            refresh_per_second=2,
-            disable=not (shown and console.is_terminal),
-        )
+        self._progress = make_bar(shown)
         self._steps, self._tokens = steps, tokens
         self._task = self._progress.add_task("training", total=steps)
         self._news: dict[str, float] = {}
