@@ -1,8 +1,21 @@
+import numpy as np
 import pytest
 import torch
 
 from bayesattn.tunnels import shuffles
+from bayesattn.tunnels.compiled import first_distinct, pick_first_distinct
 from bayesattn.tunnels.shuffles import draws_for, random_orders
+
+
+@pytest.fixture(params=["sorted", "compiled"])
+def way(request, monkeypatch):
+    """Both ways to pick the first different ones of a row."""
+    if request.param == "sorted":
+        monkeypatch.setattr(shuffles, "first_distinct", lambda: None)
+    elif first_distinct() is None:
+        pytest.skip("numba is not installed")
+    else:
+        monkeypatch.setattr(shuffles, "MANY", 0)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 20, 256, 257, 1000])
@@ -21,7 +34,7 @@ def test_every_order_is_equally_likely(generator):
 
 
 @pytest.mark.parametrize("size", [9, 40, 64, 256, 300, 5000])
-def test_taking_the_beginning(size, generator):
+def test_taking_the_beginning(size, generator, way):
     """Drawn until distinct if that is shorter than sorting all: 2 of 64, not 2 of 9."""
     rows = 3000 * size // 9
     orders = random_orders(min(rows, 100_000), size, generator, take=2)
@@ -36,7 +49,7 @@ def test_taking_the_beginning(size, generator):
 
 
 @pytest.mark.parametrize("size", [40, 64])
-def test_every_pair_is_equally_likely(size, generator):
+def test_every_pair_is_equally_likely(size, generator, way):
     assert 2 * draws_for(2, size) <= size  # drawn, not sorted
     orders = random_orders(200_000, size, generator, take=2)
     pairs = (orders * torch.tensor([size, 1])).sum(1).bincount(minlength=size**2).double()
@@ -49,7 +62,7 @@ def test_every_pair_is_equally_likely(size, generator):
 
 
 @pytest.mark.parametrize("size, take", [(256, 64), (300, 64), (256, 5), (1000, 100)])
-def test_many_of_more_are_distinct_and_in_random_order(size, take, generator):
+def test_many_of_more_are_distinct_and_in_random_order(size, take, generator, way):
     assert 2 * draws_for(take, size) <= size
     orders = random_orders(2000, size, generator, take=take)
     ranked = orders.sort(1).values
@@ -61,13 +74,41 @@ def test_many_of_more_are_distinct_and_in_random_order(size, take, generator):
     assert abs((orders[:, 0] > orders[:, -1]).double().mean() - 0.5) < 5 * 0.5 / 2000**0.5
 
 
-def test_rows_with_too_few_distinct_draws_are_drawn_again(generator, monkeypatch):
+def test_rows_with_too_few_distinct_draws_are_drawn_again(generator, way, monkeypatch):
     monkeypatch.setattr(shuffles, "draws_for", lambda take, size: take + 1)
     orders = random_orders(20_000, 64, generator, take=8)
     ranked = orders.sort(1).values
     assert (ranked[:, 1:] > ranked[:, :-1]).all()
     counts = orders.flatten().bincount(minlength=64).double()
     assert ((counts - 2500).square() / 2500).sum() < 110  # 63 degrees, p = 2e-4
+
+
+@pytest.mark.parametrize("size, take", [(64, 8), (256, 64), (300, 64), (1000, 100), (70_000, 3)])
+def test_the_compiled_loop_picks_what_sorting_picks(size, take, monkeypatch):
+    loop = first_distinct()
+    if loop is None:
+        pytest.skip("numba is not installed")
+    monkeypatch.setattr(shuffles, "draws_for", lambda take, size: take + 8)  # some rows fall short
+
+    def orders():
+        generator = torch.Generator().manual_seed(size)
+        return random_orders(shuffles.MANY, size, generator, take=take, dtype=torch.int32)
+
+    compiled = orders()
+    monkeypatch.setattr(shuffles, "first_distinct", lambda: None)
+    assert compiled.dtype == torch.int32 and torch.equal(compiled, orders())
+
+
+def test_the_loop_takes_the_first_different_ones_in_order():
+    drawn = np.array([[3, 3, 1, 0, 3], [2, 2, 2, 1, 1], [0, 1, 2, 3, 0]], dtype=np.uint8)
+    orders = np.full((3, 3), 9, dtype=np.int16)
+    assert pick_first_distinct(drawn, 4, orders).tolist() == [False, True, False]
+    assert orders[0].tolist() == [3, 1, 0] and orders[2].tolist() == [0, 1, 2]
+
+
+def test_small_batches_do_not_wait_for_the_compiler(generator, monkeypatch):
+    monkeypatch.setattr(shuffles, "first_distinct", lambda: pytest.fail("compiled"))
+    random_orders(shuffles.MANY - 1, 256, generator, take=64)
 
 
 def test_ties_do_not_favour_the_lower_index(generator, monkeypatch):

@@ -24,6 +24,7 @@ from bayesattn.tunnels import (
     StickyChain,
     Tunnel,
 )
+from bayesattn.tunnels.compiled import first_distinct
 
 CASES: dict[str, Tunnel] = {
     "bijection": Bijection(20, 19),
@@ -80,10 +81,11 @@ class TunnelsBench:
         """Measure and print."""
         rows = list(run(self))
         if self.json:
-            threads = torch.get_num_threads()
-            write_json([asdict(row) | {"threads": threads} for row in rows], self.json)
+            terms = {"threads": torch.get_num_threads(), "numba": first_distinct() is not None}
+            write_json([asdict(row) | terms for row in rows], self.json)
         if self.json != "-":
-            print(f"{torch.get_num_threads()} threads, batches of {self.batch}")
+            numba = "with" if first_distinct() else "without"
+            print(f"{torch.get_num_threads()} threads, batches of {self.batch}, {numba} numba")
             show_rows([_printed(row) for row in rows])
         return 0
 
