@@ -18,6 +18,7 @@ from bayesattn.models.architectures import (
     match_parameters,
 )
 from bayesattn.models.architectures.matching import count_parameters
+from bayesattn.priors.generalized_gaussian import Init
 from bayesattn.studies.study import Recipe
 from bayesattn.studies.trained import TunnelTraining
 from bayesattn.training import TrainConfig
@@ -39,6 +40,8 @@ class EqualRecipe(Recipe):
     layers: int
     width: int
     heads: int = 4
+    init: Init = "mixed"
+    """How the transformer's prior begins."""
     steps: int
     recall_steps: int
     """At most so many steps on recall, which takes longer to be found."""
@@ -93,7 +96,7 @@ def _architecture(recipe: EqualRecipe, name: str, tunnel: Tunnel) -> Architectur
         width=recipe.width,
         heads=recipe.heads,
         prior="ggd",
-        prior_options={"init": "mixed"},
+        prior_options={"init": recipe.init},
         exempt_header=True,
     )
     if name == TRANSFORMER:
