@@ -92,18 +92,31 @@ def test_the_compiled_loop_picks_what_sorting_picks(size, take, monkeypatch):
 
     def orders():
         generator = torch.Generator().manual_seed(size)
-        return random_orders(shuffles.MANY, size, generator, take=take, dtype=torch.int32)
+        room = torch.zeros(shuffles.MANY, 3 * take, dtype=torch.int32)
+        random_orders(shuffles.MANY, size, generator, take=take, first=7, out=room[:, 1::3])
+        return room
 
     compiled = orders()
     monkeypatch.setattr(shuffles, "first_distinct", lambda: None)
-    assert compiled.dtype == torch.int32 and torch.equal(compiled, orders())
+    assert torch.equal(compiled, orders())
+    assert not compiled[:, ::3].any() and not compiled[:, 2::3].any()
+    assert compiled[:, 1::3].min() >= 7 and compiled[:, 1::3].max() < size + 7
+
+
+@pytest.mark.parametrize("size, take", [(1, 1), (5, 3), (256, 64)])
+def test_orders_are_written_where_they_are_wanted(size, take, way):
+    fresh = random_orders(50, size, torch.Generator().manual_seed(0), take=take)
+    room = torch.zeros(50, take, dtype=torch.int16)
+    generator = torch.Generator().manual_seed(0)
+    assert random_orders(50, size, generator, take=take, first=300, out=room) is room
+    assert torch.equal(room, (fresh + 300).to(torch.int16))
 
 
 def test_the_loop_takes_the_first_different_ones_in_order():
     drawn = np.array([[3, 3, 1, 0, 3], [2, 2, 2, 1, 1], [0, 1, 2, 3, 0]], dtype=np.uint8)
     orders = np.full((3, 3), 9, dtype=np.int16)
-    assert pick_first_distinct(drawn, 4, orders).tolist() == [False, True, False]
-    assert orders[0].tolist() == [3, 1, 0] and orders[2].tolist() == [0, 1, 2]
+    assert pick_first_distinct(drawn, 4, 10, orders).tolist() == [False, True, False]
+    assert orders[0].tolist() == [13, 11, 10] and orders[2].tolist() == [10, 11, 12]
 
 
 def test_small_batches_do_not_wait_for_the_compiler(generator, monkeypatch):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Loop = Callable[[NDArray[Any], int, NDArray[Any]], NDArray[np.bool_]]
+Loop = Callable[[NDArray[Any], int, int, NDArray[Any]], NDArray[np.bool_]]
 
 
 @cache
@@ -24,10 +24,12 @@ def first_distinct() -> Loop | None:
     return njit(nogil=True)(pick_first_distinct)  # pyright: ignore
 
 
-def pick_first_distinct(drawn: NDArray[Any], size: int, orders: NDArray[Any]) -> NDArray[np.bool_]:
+def pick_first_distinct(
+    drawn: NDArray[Any], size: int, first: int, orders: NDArray[Any]
+) -> NDArray[np.bool_]:
     """Write the first different numbers of each row of `drawn`, all below `size`, into `orders`.
 
-    Returns which rows have too few of them.
+    `first` is added to them. Returns which rows have too few.
     """
     rows, take = orders.shape
     seen = np.zeros(size, np.bool_)
@@ -36,7 +38,7 @@ def pick_first_distinct(drawn: NDArray[Any], size: int, orders: NDArray[Any]) ->
         seen[:] = False
         found = 0
         for number in drawn[row]:
-            orders[row, found] = number  # if it was seen before, the next is written over it
+            orders[row, found] = first + number  # the next is written over it if it is old
             found += not seen[number]
             seen[number] = True
             if found == take:

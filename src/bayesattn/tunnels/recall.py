@@ -89,19 +89,26 @@ class Recall(Tunnel):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Distinct keys and values, written into a template."""
         device, scored = generator.device, self.scored.to(generator.device)
-        keys, values = self._pairs(batch_size, generator)
+        # put together in short integers, which are quicker to move about
+        short = torch.int16 if self.vocabulary < 2**15 else torch.int64
+        inputs = _template(self).to(device, short).repeat(batch_size, 1)
+        store = inputs[:, : 4 * self.pairs]
+        keys, values = store[:, 1::4], store[:, 3::4]
+        first_value = FIRST_KEY + self.keys
+        draw = partial(random_orders, batch_size, generator=generator, take=self.pairs)
+        draw(self.keys, first=FIRST_KEY, out=keys)
+        draw(self.values, first=first_value, out=values)
         asked = torch.randint(
             self.pairs, (batch_size, self.queries), generator=generator, device=device
         )
-        inputs = _template(self).to(device, keys.dtype).repeat(batch_size, 1)
-        store = inputs[:, : 4 * self.pairs]
-        torch.add(keys, FIRST_KEY, out=store[:, 1::4])
-        torch.add(values, FIRST_KEY + self.keys, out=store[:, 3::4])
-        inputs[:, scored - 1] = keys.gather(1, asked) + FIRST_KEY
-        labels = values.gather(1, asked).long()
-        posterior = torch.zeros(
+        inputs[:, scored - 1] = keys.gather(1, asked)
+        labels = values.gather(1, asked).long() - first_value
+        # one pass over memory, where zeros and then a one in each row would be two
+        posterior = torch.empty(
             batch_size, self.queries, self.values, dtype=torch.float64, device=device
-        ).scatter_(2, labels[..., None], 1.0)
+        )
+        outcomes = torch.arange(self.values, dtype=torch.float64, device=device)
+        torch.eq(labels[..., None].double(), outcomes, out=posterior)
         return Batch(inputs.long(), scored, posterior, labels, {"asked": asked})
 
     def exact(self, inputs: Tensor) -> Tensor:
@@ -124,14 +131,6 @@ class Recall(Tunnel):
     def label_tokens(self, labels: Tensor) -> Tensor:
         """Values have their own tokens."""
         return labels + (FIRST_KEY + self.keys)
-
-    def _pairs(self, batch_size: int, generator: torch.Generator) -> list[Tensor]:
-        """Keys and values [B, pairs], in short integers, which are quicker to move about."""
-        dtype = torch.int16 if self.vocabulary < 2**15 else torch.int64
-        draw = partial(random_orders, generator=generator, take=self.pairs, dtype=dtype)
-        if self.keys == self.values:  # one call for both is quicker
-            return list(draw(2 * batch_size, self.keys).chunk(2))
-        return [draw(batch_size, self.keys), draw(batch_size, self.values)]
 
 
 @cache

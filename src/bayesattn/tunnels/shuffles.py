@@ -16,7 +16,7 @@ from bayesattn.tunnels.compiled import first_distinct
 
 SMALL = 256
 """Up to this size, ties among 32-bit numbers are rare enough to redraw; beyond, 64 bits."""
-MANY = 2048
+MANY = 1024
 """From so many rows on, compiling a loop for this process pays off soon."""
 
 
@@ -26,14 +26,28 @@ def random_orders(
     generator: torch.Generator,
     *,
     take: int | None = None,
-    dtype: torch.dtype = torch.int64,
+    first: int = 0,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """[rows, take]: each row the beginning of a uniformly random order of 0 .. size-1."""
+    """[rows, take]: each row the beginning of a uniformly random order of `size` numbers.
+
+    Args:
+        rows: how many.
+        size: of the orders.
+        generator: of the random numbers.
+        take: how many numbers of each; all if None.
+        first: the least number.
+        out: what they are written into; fresh int64 if None.
+    """
+    if out is None:
+        out = torch.empty(rows, take or size, dtype=torch.int64, device=generator.device)
     if size == 1:
-        return torch.zeros(rows, 1, dtype=dtype, device=generator.device)
-    if take is not None and 2 * draws_for(take, size) <= size:
-        return _first_distinct(rows, size, take, generator, dtype)
-    return _sorted_numbers(rows, size, generator)[:, :take].to(dtype)
+        out.fill_(first)
+    elif take is not None and 2 * draws_for(take, size) <= size:
+        _draw_distinct(size, generator, first, out)
+    else:
+        torch.add(_sorted_numbers(rows, size, generator)[:, :take].to(out.dtype), first, out=out)
+    return out
 
 
 @cache
@@ -71,26 +85,25 @@ def _sorted_numbers(rows: int, size: int, generator: torch.Generator) -> Tensor:
     return orders
 
 
-def _first_distinct(
-    rows: int, size: int, take: int, generator: torch.Generator, dtype: torch.dtype
-) -> Tensor:
-    """[rows, take] the first different ones among independent draws.
+def _draw_distinct(size: int, generator: torch.Generator, first: int, out: Tensor) -> None:
+    """Write the first different ones among independent draws.
 
     No value is special, so every order of every choice is equally likely; that holds also among the
     rows in which so many draws were enough, and the others are drawn again.
     """
+    rows, take = out.shape
     drawn = _draws(rows, draws_for(take, size), size, generator)
-    loop = first_distinct() if rows >= MANY and drawn.device.type == "cpu" else None
+    loop = first_distinct() if rows >= MANY and out.device.type == "cpu" else None
     if loop is None:
         orders, short = _by_sorting(drawn, size, take)
-        orders = orders.to(dtype)
+        torch.add(orders.to(out.dtype), first, out=out)
     else:
-        orders = torch.empty(rows, take, dtype=dtype)
-        short = torch.as_tensor(loop(drawn.numpy(), size, orders.numpy()))
+        short = torch.as_tensor(loop(drawn.numpy(), size, first, out.numpy()))
     again = int(short.sum())
     if again:
-        orders[short] = _first_distinct(again, size, take, generator, dtype)
-    return orders
+        fresh = torch.empty(again, take, dtype=out.dtype, device=out.device)
+        _draw_distinct(size, generator, first, fresh)
+        out[short] = fresh
 
 
 def _draws(rows: int, draws: int, size: int, generator: torch.Generator) -> Tensor:
