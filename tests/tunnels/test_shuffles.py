@@ -2,20 +2,16 @@ import numpy as np
 import pytest
 import torch
 
-from bayesattn.tunnels import shuffles
-from bayesattn.tunnels.compiled import first_distinct, pick_first_distinct
-from bayesattn.tunnels.shuffles import draws_for, random_orders
+from bayesattn.tunnels import compiled, shuffles
+from bayesattn.tunnels.shuffles import draws_for, pick_first_distinct, random_orders
 
 
 @pytest.fixture(params=["sorted", "compiled"])
 def way(request, monkeypatch):
     """Both ways to pick the first different ones of a row."""
-    if request.param == "sorted":
-        monkeypatch.setattr(shuffles, "first_distinct", lambda: None)
-    elif first_distinct() is None:
-        pytest.skip("numba is not installed")
-    else:
-        monkeypatch.setattr(shuffles, "MANY", 0)
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    monkeypatch.setattr(compiled, "MANY", 0 if request.param == "compiled" else 10**9)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 20, 256, 257, 1000])
@@ -85,22 +81,20 @@ def test_rows_with_too_few_distinct_draws_are_drawn_again(generator, way, monkey
 
 @pytest.mark.parametrize("size, take", [(64, 8), (256, 64), (300, 64), (1000, 100), (70_000, 3)])
 def test_the_compiled_loop_picks_what_sorting_picks(size, take, monkeypatch):
-    loop = first_distinct()
-    if loop is None:
-        pytest.skip("numba is not installed")
+    pytest.importorskip("numba")
     monkeypatch.setattr(shuffles, "draws_for", lambda take, size: take + 8)  # some rows fall short
 
-    def orders():
+    def orders(many):
+        monkeypatch.setattr(compiled, "MANY", many)
         generator = torch.Generator().manual_seed(size)
-        room = torch.zeros(shuffles.MANY, 3 * take, dtype=torch.int32)
-        random_orders(shuffles.MANY, size, generator, take=take, first=7, out=room[:, 1::3])
+        room = torch.zeros(1000, 3 * take, dtype=torch.int32)
+        random_orders(1000, size, generator, take=take, first=7, out=room[:, 1::3])
         return room
 
-    compiled = orders()
-    monkeypatch.setattr(shuffles, "first_distinct", lambda: None)
-    assert torch.equal(compiled, orders())
-    assert not compiled[:, ::3].any() and not compiled[:, 2::3].any()
-    assert compiled[:, 1::3].min() >= 7 and compiled[:, 1::3].max() < size + 7
+    by_loop = orders(0)
+    assert torch.equal(by_loop, orders(10**9))
+    assert not by_loop[:, ::3].any() and not by_loop[:, 2::3].any()
+    assert by_loop[:, 1::3].min() >= 7 and by_loop[:, 1::3].max() < size + 7
 
 
 @pytest.mark.parametrize("size, take", [(1, 1), (5, 3), (256, 64)])
@@ -117,11 +111,6 @@ def test_the_loop_takes_the_first_different_ones_in_order():
     orders = np.full((3, 3), 9, dtype=np.int16)
     assert pick_first_distinct(drawn, 4, 10, orders).tolist() == [False, True, False]
     assert orders[0].tolist() == [13, 11, 10] and orders[2].tolist() == [10, 11, 12]
-
-
-def test_small_batches_do_not_wait_for_the_compiler(generator, monkeypatch):
-    monkeypatch.setattr(shuffles, "first_distinct", lambda: pytest.fail("compiled"))
-    random_orders(shuffles.MANY - 1, 256, generator, take=64)
 
 
 def test_ties_do_not_favour_the_lower_index(generator, monkeypatch):

@@ -24,7 +24,7 @@ from bayesattn.tunnels import (
     StickyChain,
     Tunnel,
 )
-from bayesattn.tunnels.compiled import first_distinct
+from bayesattn.tunnels.compiled import has_numba
 
 CASES: dict[str, Tunnel] = {
     "bijection": Bijection(20, 19),
@@ -81,10 +81,10 @@ class TunnelsBench:
         """Measure and print."""
         rows = list(run(self))
         if self.json:
-            terms = {"threads": torch.get_num_threads(), "numba": first_distinct() is not None}
+            terms = {"threads": torch.get_num_threads(), "numba": has_numba()}
             write_json([asdict(row) | terms for row in rows], self.json)
         if self.json != "-":
-            numba = "with" if first_distinct() else "without"
+            numba = "with" if has_numba() else "without"
             print(f"{torch.get_num_threads()} threads, batches of {self.batch}, {numba} numba")
             show_rows([_printed(row) for row in rows])
         return 0

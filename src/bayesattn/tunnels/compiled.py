@@ -1,47 +1,41 @@
-"""A loop that numba compiles, if it is installed: `pip install 'bayesattn[fast]'`.
+"""Loops that numba compiles, if it is installed: `pip install 'bayesattn[fast]'`.
 
-Nothing depends on it but time: what it finds is what sorting finds. It is imported only when
-asked for, since importing and compiling take a second.
+Nothing depends on it but time: what a loop finds is what tensor operations find. The loops trust
+their arguments, so they are given only what a sampler has drawn itself.
 """
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import ParamSpec, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
-Loop = Callable[[NDArray[Any], int, int, NDArray[Any]], NDArray[np.bool_]]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MANY = 1024
+"""From so many rows on a loop is compiled; importing numba and compiling take a second."""
+
+
+def compiled(loop: Callable[P, R], rows: Tensor) -> Callable[P, R] | None:
+    """`loop`, compiled for `rows`; None without numba, if they are few, or not on a CPU."""
+    return _compile(loop) if len(rows) >= MANY and rows.device.type == "cpu" else None
 
 
 @cache
-def first_distinct() -> Loop | None:
-    """`pick_first_distinct`, compiled; None without numba."""
+def has_numba() -> bool:
+    """Whether loops can be compiled."""
     try:
-        from numba import njit  # pyright: ignore
+        import numba  # pyright: ignore # noqa: F401
     except ImportError:
+        return False
+    return True
+
+
+@cache
+def _compile(loop: Callable[P, R]) -> Callable[P, R] | None:
+    if not has_numba():
         return None
-    return njit(nogil=True)(pick_first_distinct)  # pyright: ignore
+    from numba import njit  # pyright: ignore
 
-
-def pick_first_distinct(
-    drawn: NDArray[Any], size: int, first: int, orders: NDArray[Any]
-) -> NDArray[np.bool_]:
-    """Write the first different numbers of each row of `drawn`, all below `size`, into `orders`.
-
-    `first` is added to them. Returns which rows have too few.
-    """
-    rows, take = orders.shape
-    seen = np.zeros(size, np.bool_)
-    short = np.zeros(rows, np.bool_)
-    for row in range(rows):
-        seen[:] = False
-        found = 0
-        for number in drawn[row]:
-            orders[row, found] = first + number  # the next is written over it if it is old
-            found += not seen[number]
-            seen[number] = True
-            if found == take:
-                break
-        short[row] = found < take
-    return short
+    return njit(nogil=True)(loop)  # pyright: ignore

@@ -8,16 +8,17 @@ different ones are picked by a compiled loop instead, if numba is installed: the
 
 from functools import cache
 from math import sqrt
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesattn.tunnels.compiled import first_distinct
+from bayesattn.tunnels.compiled import compiled
 
 SMALL = 256
 """Up to this size, ties among 32-bit numbers are rare enough to redraw; beyond, 64 bits."""
-MANY = 1024
-"""From so many rows on, compiling a loop for this process pays off soon."""
 
 
 def random_orders(
@@ -39,15 +40,19 @@ def random_orders(
         first: the least number.
         out: what they are written into; fresh int64 if None.
     """
-    if out is None:
-        out = torch.empty(rows, take or size, dtype=torch.int64, device=generator.device)
-    if size == 1:
-        out.fill_(first)
-    elif take is not None and 2 * draws_for(take, size) <= size:
+    dtype = torch.int64 if out is None else out.dtype
+    if take is not None and 2 * draws_for(take, size) <= size:
+        if out is None:
+            out = torch.empty(rows, take, dtype=dtype, device=generator.device)
         _draw_distinct(size, generator, first, out)
+        return out
+    if size == 1:
+        orders = torch.zeros(rows, 1, dtype=dtype, device=generator.device)
     else:
-        torch.add(_sorted_numbers(rows, size, generator)[:, :take].to(out.dtype), first, out=out)
-    return out
+        orders = _sorted_numbers(rows, size, generator)[:, :take].to(dtype)
+    if first:
+        orders += first
+    return orders if out is None else out.copy_(orders)
 
 
 @cache
@@ -93,7 +98,7 @@ def _draw_distinct(size: int, generator: torch.Generator, first: int, out: Tenso
     """
     rows, take = out.shape
     drawn = _draws(rows, draws_for(take, size), size, generator)
-    loop = first_distinct() if rows >= MANY and out.device.type == "cpu" else None
+    loop = compiled(pick_first_distinct, out)
     if loop is None:
         orders, short = _by_sorting(drawn, size, take)
         torch.add(orders.to(out.dtype), first, out=out)
@@ -113,6 +118,29 @@ def _draws(rows: int, draws: int, size: int, generator: torch.Generator) -> Tens
         return random_bits(rows, draws, dtype, generator).bitwise_and_(size - 1)
     shape = (rows, draws)
     return torch.randint(size, shape, dtype=dtype, generator=generator, device=generator.device)
+
+
+def pick_first_distinct(
+    drawn: NDArray[Any], size: int, first: int, orders: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """Write the first different numbers of each row of `drawn`, all below `size`, into `orders`.
+
+    `first` is added to them. Returns which rows have too few.
+    """
+    rows, take = orders.shape
+    seen = np.zeros(size, np.bool_)
+    short = np.zeros(rows, np.bool_)
+    for row in range(rows):
+        seen[:] = False
+        found = 0
+        for number in drawn[row]:
+            orders[row, found] = first + number  # the next is written over it if it is old
+            found += not seen[number]
+            seen[number] = True
+            if found == take:
+                break
+        short[row] = found < take
+    return short
 
 
 def _by_sorting(drawn: Tensor, size: int, take: int) -> tuple[Tensor, Tensor]:
