@@ -77,12 +77,12 @@ class TunnelPrimitives(Study[EqualRecipe]):
             for name in (TRANSFORMER, *OTHERS)
         }
         shares = {name: by_seed(numbers, f"{task}: {name}") for name, task in weakest.items()}
-        own = f"{TRANSFORMER}, {weakest[TRANSFORMER]}"
-        parts = {own: judge_effect(shares[TRANSFORMER], minimum=SHARE)}
-        for name in OTHERS:
-            part = judge_below(shares[name], limit=SHARE)
-            parts[f"{name} lacks {weakest[name]}"] = part
-        judgement = judge_all(parts)
+        own = judge_effect(shares[TRANSFORMER], minimum=SHARE)
+        parts = {TRANSFORMER: own} | {n: judge_below(shares[n], limit=SHARE) for n in OTHERS}
+        labels = {TRANSFORMER: f"{TRANSFORMER}, {weakest[TRANSFORMER]}"}
+        labels |= {name: f"{name} lacks {weakest[name]}" for name in OTHERS}
+        judgement = judge_all({labels[name]: part for name, part in parts.items()})
+        decides = next(name for name, part in parts.items() if part.value == judgement.value)
         count = ", ".join(
             f"{name} {sum(average(numbers, f'{task}: {name}') >= SHARE for task in TASKS)}"
             for name in (TRANSFORMER, *OTHERS)
@@ -91,7 +91,7 @@ class TunnelPrimitives(Study[EqualRecipe]):
             judgement._replace(reason=f"{judgement.reason} Primitives by the mean: {count}."),
             tier=tier,
             seeds=tuple(numbers),
-            unit="share of the weakest primitive",
+            unit=f"share of the weakest primitive of {decides}",
             null=0.0,
         )
 
