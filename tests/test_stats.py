@@ -5,11 +5,19 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesattn import stats
-from bayesattn.stats import Judgement, Outcome, judge_effect, judge_given
+from bayesattn.stats import (
+    Judgement,
+    Outcome,
+    judge_effect,
+    judge_given,
+    percentiles,
+    resampling_weights,
+)
 
 SIMULATIONS = 2000
 
@@ -252,3 +260,27 @@ def test_holm_by_hand_and_against_its_promise():
     wrong = sum(any(stats.holm(rng.uniform(0, 1, 26).tolist())) for _ in range(2000))
     # uniform one-sided chances, doubled: half of the stated level
     assert abs(wrong / 2000 - 0.025) < 4 * (0.025 / 2000) ** 0.5
+
+
+def test_weights_are_counts_of_draws():
+    counts = resampling_weights(50, resamples=400, seed=1)
+    assert torch.equal(counts, counts.round()) and (counts >= 0).all()
+    assert (counts.sum(1) == 50).all()
+    assert counts.var().item() == pytest.approx(1 - 1 / 50, rel=0.05)  # multinomial
+    assert torch.equal(counts, resampling_weights(50, resamples=400, seed=1))
+    assert not torch.equal(counts, resampling_weights(50, resamples=400, seed=2))
+
+
+def test_intervals_of_a_mean_cover_it_as_often_as_they_say(generator):
+    """Tokens of a sequence are alike here: intervals over tokens would cover about half."""
+    covered = 0
+    weights = resampling_weights(100, resamples=500)
+    for _ in range(400):
+        level = torch.rand(100, 1, generator=generator, dtype=torch.float64)
+        tokens = level.expand(100, 8)
+        samples = weights @ tokens.mean(1) / 100
+        value = float(tokens.mean())
+        low, high = percentiles(samples, value)
+        assert low <= value <= high
+        covered += low <= 0.5 <= high
+    assert 0.91 <= covered / 400 <= 0.98

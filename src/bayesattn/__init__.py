@@ -6,24 +6,117 @@ from typing import TYPE_CHECKING, Any
 from bayesattn.registration import register_models
 
 if TYPE_CHECKING:
+    from bayesattn import tunnels
     from bayesattn.attention import SSMax, attend
-    from bayesattn.models import retrofit
+    from bayesattn.evals.fidelity import measure as fidelity
+    from bayesattn.evals.passkey import passkey
+    from bayesattn.evals.perplexity import perplexity
+    from bayesattn.models import (
+        BayesConfig,
+        BayesForCausalLM,
+        BayesModel,
+        parameter_groups,
+        retrofit,
+    )
+    from bayesattn.models.open import open_language, open_tunnel
+    from bayesattn.priors import (
+        Bucketed,
+        GeneralizedGaussian,
+        Laplace,
+        Prior,
+        Student,
+        Uniform,
+        make_prior,
+    )
+    from bayesattn.probes.capture import capture
+    from bayesattn.training import (
+        LanguageConfig,
+        TrainConfig,
+        train_language,
+        train_tunnel,
+    )
+    from bayesattn.tunnels import make_tunnel
 
 __version__ = "0.1.0"
-__all__ = ["SSMax", "attend", "retrofit"]
 
-_HOMES = {
-    "SSMax": "bayesattn.attention",
-    "attend": "bayesattn.attention",
-    "retrofit": "bayesattn.models",
+HOMES = {
+    # the core
+    "SSMax": "bayesattn.attention.SSMax",
+    "attend": "bayesattn.attention.attend",
+    "Bucketed": "bayesattn.priors.Bucketed",
+    "GeneralizedGaussian": "bayesattn.priors.GeneralizedGaussian",
+    "Laplace": "bayesattn.priors.Laplace",
+    "Prior": "bayesattn.priors.Prior",
+    "Student": "bayesattn.priors.Student",
+    "Uniform": "bayesattn.priors.Uniform",
+    "make_prior": "bayesattn.priors.make_prior",
+    "BayesConfig": "bayesattn.models.BayesConfig",
+    "BayesForCausalLM": "bayesattn.models.BayesForCausalLM",
+    "BayesModel": "bayesattn.models.BayesModel",
+    "parameter_groups": "bayesattn.models.parameter_groups",
+    "retrofit": "bayesattn.models.retrofit",
+    # the laboratory: pip install 'bayesattn[lab]'
+    "tunnels": "bayesattn.tunnels",
+    "make_tunnel": "bayesattn.tunnels.make_tunnel",
+    "LanguageConfig": "bayesattn.training.LanguageConfig",
+    "TrainConfig": "bayesattn.training.TrainConfig",
+    "open_language": "bayesattn.models.open.open_language",
+    "open_tunnel": "bayesattn.models.open.open_tunnel",
+    "train_language": "bayesattn.training.train_language",
+    "train_tunnel": "bayesattn.training.train_tunnel",
+    "fidelity": "bayesattn.evals.fidelity.measure",
+    "passkey": "bayesattn.evals.passkey.passkey",
+    "perplexity": "bayesattn.evals.perplexity.perplexity",
+    "capture": "bayesattn.probes.capture.capture",
 }
+"""Where each public name lives. It is imported when it is first used."""
+
+__all__ = [
+    "BayesConfig",
+    "BayesForCausalLM",
+    "BayesModel",
+    "Bucketed",
+    "GeneralizedGaussian",
+    "LanguageConfig",
+    "Laplace",
+    "Prior",
+    "SSMax",
+    "Student",
+    "TrainConfig",
+    "Uniform",
+    "attend",
+    "capture",
+    "fidelity",
+    "make_prior",
+    "make_tunnel",
+    "open_language",
+    "open_tunnel",
+    "parameter_groups",
+    "passkey",
+    "perplexity",
+    "retrofit",
+    "train_language",
+    "train_tunnel",
+    "tunnels",
+]
 
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import; `bayesattn --help` must not wait for it.
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'bayesattn' has no attribute {name!r}")
+    if name not in HOMES:
+        raise AttributeError(f"module 'bayesattn' has no attribute {name!r}")
+    module, _, attribute = HOMES[name].rpartition(".")
+    try:
+        home = import_module(HOMES[name] if name == "tunnels" else module)
+    except ModuleNotFoundError as error:
+        from bayesattn.errors import missing_extra
+
+        raise missing_extra(error) or error from None
+    return home if name == "tunnels" else getattr(home, attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
 
 
 register_models()

@@ -2,7 +2,7 @@
 
 import sys
 
-from bayesattn.cli import main
+from bayesattn.commands.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 INK = "#0a1b2c"
 # Okabe and Ito's palette: told apart by colour-blind readers, visible on white and on black.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+GREY = "#8a8f98"
+"""Readable on white and on black: for what a model must beat, and for borders."""
+DASHED = {"color": INK, "linestyle": "--", "linewidth": 1}
+"""The line where training ended."""
+FORMATS = (".svg", ".png", ".pdf")
 STYLE = """<style>
 svg { color: #1b1f24 } @media (prefers-color-scheme: dark) { svg { color: #e6e9ec } }
 </style>"""
@@ -50,10 +55,37 @@ def house_style() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def new_figure(width: float, height: float, title: str | None = None) -> "Iterator[Figure]":
+    """An empty figure of so many inches, to draw on in house style."""
+    from matplotlib.figure import Figure
+
+    with house_style():
+        figure = Figure(figsize=(width, height), layout="constrained")
+        if title is not None:
+            figure.suptitle(title, fontsize="medium")
+        yield figure
+
+
+def check_format(path: Path) -> None:
+    """Refuse endings other than `FORMATS`."""
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"The image {path} must end in one of {', '.join(FORMATS)}")
+
+
 def save_picture(picture: Picture, path: Path) -> None:
-    """Write a figure as SVG whose ink follows the reader's colour scheme."""
-    buffer = StringIO()
-    picture.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    head, _, body = buffer.getvalue().replace(INK, "currentColor").partition("<defs>")
+    """Write a figure by the ending of `path`.
+
+    An SVG is for pages: its ink follows the reader's colour scheme. PNG and PDF are for papers, on
+    white.
+    """
+    check_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() != ".svg":
+        picture.figure.savefig(path, dpi=200, facecolor="white")
+        return
+    buffer = StringIO()
+    with house_style():
+        picture.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    head, _, body = buffer.getvalue().replace(INK, "currentColor").partition("<defs>")
     path.write_text(f"{head}{STYLE}<defs>{body}", encoding="utf-8")

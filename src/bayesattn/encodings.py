@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from bayesattn.priors.base import readable
+from bayesattn.checks import readable
 
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
 

@@ -25,9 +25,12 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 LEVEL = 0.95
+RESAMPLES = 2000
 SMALL_SAMPLE = 30
 """Below this many values BCa intervals cover too rarely and Student's t is used."""
 POWER = 1000.0
@@ -50,6 +53,13 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+
+class Estimate(NamedTuple):
+    """A value with its interval."""
+
+    value: float
+    interval: Interval
 
 
 class Judgement(NamedTuple):
@@ -106,6 +116,31 @@ def bootstrap_interval(
         (sample,), statistic, confidence_level=level, method="BCa", rng=np.random.default_rng(seed)
     )
     return Interval(*map(float, result.confidence_interval))
+
+
+def resampling_weights(sequences: int, resamples: int = RESAMPLES, seed: int = 0) -> Tensor:
+    """[resamples, sequences]: how often a bootstrap draws each sequence.
+
+    Tokens of a sequence depend on each other, sequences do not: whole sequences are drawn. With
+    counts instead of copies a mean under all resamples is one product.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(sequences, (resamples, sequences), generator=generator)
+    counts = torch.zeros(resamples, sequences, dtype=torch.float64)
+    return counts.scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))
+
+
+def percentiles(resampled: Tensor, value: float | None = None, level: float = LEVEL) -> Interval:
+    """The interval that holds the share `level` of `resampled` [R].
+
+    Where resampling itself moves a statistic, as it makes the absolute value of a mean or the first
+    of many variances larger, pass the `value` of the sample: the interval is moved back by the
+    difference of the means.
+    """
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    low, high = resampled.double().quantile(tails)
+    moved = 0.0 if value is None else float(resampled.double().mean()) - value
+    return Interval(float(low) - moved, float(high) - moved)
 
 
 def wilson_interval(successes: int, trials: int, level: float = LEVEL) -> Interval:

@@ -6,9 +6,9 @@ import time
 import pytest
 import torch
 
-from bayesattn.benchmarks.attention import AttentionBench, run
-from bayesattn.benchmarks.measure import interleave, peak_bytes
 from bayesattn.errors import UserError
+from benchmarks.attention import AttentionBench, run
+from benchmarks.measure import interleave, peak_bytes
 
 KEYS = {"kernel", "prior", "ssmax", "mode", "length", "ratio", "extra_bytes", "max_error"}
 
@@ -34,7 +34,7 @@ def test_rows(tmp_path, capsys):
 
 def test_a_wrong_kernel_shows_in_the_error(monkeypatch):
     """The error column has power: a prior off by one distance is seen."""
-    from bayesattn.benchmarks import contenders
+    from benchmarks import contenders
 
     right = contenders.attend
 

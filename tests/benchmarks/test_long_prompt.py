@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 
-from bayesattn.benchmarks import long_prompt
-from bayesattn.benchmarks.authors_prompt import AuthorsReader
-from bayesattn.benchmarks.long_prompt import WAYS, PromptBench, Row, run
 from bayesattn.corpora import NeedleMaker
 from bayesattn.errors import UserError
+from benchmarks import long_prompt
+from benchmarks.authors_prompt import AuthorsReader
+from benchmarks.long_prompt import WAYS, PromptBench, Row, run
 from tests.evals.language import untrained
 from tests.models.common import tiny_model, tokens
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from bayesattn.benchmarks.plain import (
+from benchmarks.plain import (
     AuthorsTransformer,
     PlainTransformer,
     authors_loop,

@@ -6,8 +6,13 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from bayesattn.benchmarks import probing
-from bayesattn.benchmarks.probing import (
+from bayesattn.corpora import load_tokenizer
+from bayesattn.errors import UserError
+from bayesattn.models.architectures import Transformer, build
+from bayesattn.probes.llm.sources import Subject
+from bayesattn.tunnels import Bijection
+from benchmarks import probing
+from benchmarks.probing import (
     CASES,
     NAMES,
     ProbingBench,
@@ -15,11 +20,6 @@ from bayesattn.benchmarks.probing import (
     measure_prompts,
     prompts_of,
 )
-from bayesattn.corpora import load_tokenizer
-from bayesattn.errors import UserError
-from bayesattn.models.architectures import Transformer, build
-from bayesattn.probes.llm.sources import Subject
-from bayesattn.tunnels import Bijection
 
 SMALL = (Bijection(4), Transformer(width=16, layers=1))
 

@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 
-from bayesattn.benchmarks import training
-from bayesattn.benchmarks.plain import AuthorsTransformer
-from bayesattn.benchmarks.training import TrainingBench, _labels, quick_recipe
 from bayesattn.errors import UserError
 from bayesattn.training import TrainConfig, TunnelTask
 from bayesattn.tunnels import Bijection
+from benchmarks import training
+from benchmarks.plain import AuthorsTransformer
+from benchmarks.training import TrainingBench, _labels, quick_recipe
 
 
 @pytest.fixture

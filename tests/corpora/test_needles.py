@@ -149,7 +149,8 @@ def test_prompts_read_as_their_text(kind, name, values):
         assert len(matches) == maker.needles == (4 if kind.startswith("multi") else 1)
         found = [match.groups() for match in matches]
         fields = [
-            dict(zip(["key", "value"] if words.keyed else ["value"], f, strict=True)) for f in found
+            dict(zip(["key", "value"] if "{key}" in words.needle else ["value"], f, strict=True))
+            for f in found
         ]
         ends = [len(words.head), *(match.end() for match in matches)]
         begins = [*(match.start() for match in matches), text.index(words.question[:8], ends[-1])]

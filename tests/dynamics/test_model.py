@@ -9,7 +9,7 @@ from bayesattn.dynamics import autograd
 from bayesattn.dynamics.model import head_dynamics, loss_of
 from bayesattn.models import BayesConfig, BayesForCausalLM
 from bayesattn.models.architectures import LSTM, Transformer, build
-from bayesattn.training import load_predictor
+from bayesattn.models.open import open_tunnel
 from bayesattn.tunnels import HMM, Bijection, StickyChain
 from bayesattn.zoo import locate
 
@@ -35,14 +35,15 @@ def scene(name, generator):
 
 def true_score_gradient(model, batch, layer, monkeypatch):
     """Add zeros to the scores inside the dense kernel of one layer, and differentiate."""
-    shifts, original = [], dense.scores
+    shifts, original = [], dense.weigh
 
-    def shifted(*args):
-        content, prior = original(*args)
-        shifts.append(torch.zeros_like(content, requires_grad=True))
-        return content + shifts[-1], prior
+    def shifted(q, k, log_prior, *args, **kwargs):
+        shape = (*q.shape[:3], args[0].shape[-1])
+        shifts.append(torch.zeros(shape, dtype=q.dtype, requires_grad=True))
+        moved = shifts[-1] if log_prior is None else log_prior + shifts[-1]
+        return original(q, k, moved, *args, **kwargs)
 
-    monkeypatch.setattr(dense, "scores", shifted)
+    monkeypatch.setattr(dense, "weigh", shifted)
     for module in model.modules():
         if hasattr(module, "_kernel"):
             monkeypatch.setattr(module, "_kernel", lambda: "dense")
@@ -153,21 +154,20 @@ def test_score_gradients_are_finite_differences(generator, monkeypatch):
     """Raise single scores inside the dense kernel and watch the loss."""
     model, batch = scene("ssmax", generator)
     gradient = head_dynamics(model, batch, 1).score_gradient
-    calls, original = [], dense.scores
+    calls, original = [], dense.weigh
 
     def loss(place, by):
         calls.clear()
 
-        def raised(*args):
-            content, prior = original(*args)
+        def raised(q, k, log_prior, *args, **kwargs):
             calls.append(1)
             if len(calls) == 2:  # the second layer
-                content = content.clone()
-                content[place] += by
-            return content, prior
+                log_prior = log_prior.expand(len(q), *log_prior.shape[1:]).clone()
+                log_prior[place] += by
+            return original(q, k, log_prior, *args, **kwargs)
 
         with monkeypatch.context() as patch:
-            patch.setattr(dense, "scores", raised)
+            patch.setattr(dense, "weigh", raised)
             for module in model.modules():
                 if hasattr(module, "_kernel"):
                     patch.setattr(module, "_kernel", lambda: "dense")
@@ -184,7 +184,7 @@ def test_score_gradients_are_finite_differences(generator, monkeypatch):
 
 
 def test_every_head_of_a_shipped_model(generator, monkeypatch):
-    model, tunnel = load_predictor(locate("zoo:bijection-10"))
+    model, tunnel = open_tunnel(locate("zoo:bijection-10"))
     model, batch = model.double(), tunnel.sample(4, generator)
     for layer in (0, 1):
         found = head_dynamics(model, batch, layer)

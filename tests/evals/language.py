@@ -16,7 +16,7 @@ from transformers import (
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from bayesattn.corpora import load_tokenizer
-from bayesattn.training.language import LanguageModel
+from bayesattn.models.open import LanguageModel
 from tests.models.common import tiny_model
 
 TRAINED = 128

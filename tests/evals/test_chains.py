@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from bayesattn.evals.bits import entropy
+from bayesattn.bits import entropy
 from bayesattn.evals.chains import (
     Bayes,
     knee,

@@ -9,7 +9,7 @@ from torch import nn
 
 from bayesattn.evals.fidelity import EVAL_SEED, measure
 from bayesattn.evals.scores import METRICS
-from bayesattn.training.seeds import WATCH_SEED, step_seed
+from bayesattn.training.schedule import WATCH_SEED, step_seed
 from bayesattn.tunnels import HMM, Bijection, Recall, Revision, StickyChain
 from tests.evals.toys import Bayes, Dice, Table, uniform
 

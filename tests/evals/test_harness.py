@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bayesattn.cli import main
+from bayesattn.commands.main import main
 from bayesattn.evals.harness import _scores, harness
 from tests.evals.language import untrained
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from bayesattn.evals.lengths import measure_stretched, stretch
+from bayesattn.evals.fidelity import measure_stretched
+from bayesattn.evals.lengths import stretch, token_lengths
 from bayesattn.tunnels import HMM, Bijection, Recall
 from tests.evals.toys import uniform
 
@@ -59,3 +60,25 @@ def test_the_same_steps_further_apart_are_beyond_as_a_whole():
     assert fidelity.tunnel["filler"] == 12
     same = measure_stretched(short_sighted, RECALL, RECALL, sequences=50)
     assert list(same.parts) == ["inside"]
+
+
+def test_multiples_and_tokens_shortest_first():
+    assert token_lengths("1x, 500x,2.5x,1000", 128) == {
+        "1x": 128,
+        "2.5x": 320,
+        "1000": 1000,
+        "500x": 64_000,
+    }
+    assert list(token_lengths("500x,1000,1x", 128)) == ["1x", "1000", "500x"]
+
+
+@pytest.mark.parametrize("text", ["x", "0x", "0", "-3", "ten", "1e3", "1x;2x", "2X", "1x,,y"])
+def test_anything_else_is_no_number_of_tokens(text):
+    with pytest.raises(ValueError, match="a multiple such as 8x or a number of tokens, not"):
+        token_lengths(text, 128)
+
+
+@pytest.mark.parametrize("text", ["", " ", ","])
+def test_at_least_one_length(text):
+    with pytest.raises(ValueError, match="name at least one length"):
+        token_lengths(text, 128)

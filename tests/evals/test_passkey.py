@@ -7,7 +7,7 @@ from bayesattn.corpora import NeedleMaker, load_tokenizer
 from bayesattn.evals import prefill
 from bayesattn.evals.horizon import set_horizon
 from bayesattn.evals.passkey import SCORINGS, Cell, Passkey, passkey
-from bayesattn.training.language import LanguageModel
+from bayesattn.models.open import LanguageModel
 from tests.evals.language import gpt2, oracle, untrained
 
 

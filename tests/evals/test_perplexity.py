@@ -7,7 +7,7 @@ import torch
 
 from bayesattn.evals import perplexity as module
 from bayesattn.evals.perplexity import perplexity
-from bayesattn.training.language import LanguageModel
+from bayesattn.models.open import LanguageModel
 from tests.evals.language import untrained
 from tests.models.common import tiny_model, tokens
 

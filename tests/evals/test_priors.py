@@ -8,8 +8,8 @@ from bayesattn.corpora import NeedleMaker, load_tokenizer
 from bayesattn.evals.priors import REACH, measure_priors, run_of
 from bayesattn.evals.priors_factors import decomposed, factors_on_passkey
 from bayesattn.models import BayesConfig, BayesForCausalLM
+from bayesattn.models.open import LanguageModel, open_language
 from bayesattn.training import train_language
-from bayesattn.training.language import LanguageModel, load_language_model
 from tests.training.language_toy import toy_language, toy_training, write_corpus
 
 TOKENIZER = load_tokenizer("words")
@@ -230,11 +230,11 @@ def run(tmp_path_factory):
 
 
 def test_movement_is_read_from_the_checkpoints(run):
-    found = measure_priors(load_language_model(run), run)
+    found = measure_priors(open_language(run), run)
     moved = found.movement
     assert moved.steps == run.steps() and len(moved.steps) > 3
     for index, step in enumerate(moved.steps):
-        at = measure_priors(load_language_model(run, step))
+        at = measure_priors(open_language(run, step))
         for name in ("theta_alpha", "theta_beta"):
             values = [getattr(head, name) for head in at.heads]
             assert getattr(moved, name)[index].flatten().tolist() == values

@@ -9,11 +9,11 @@ from torch import nn
 
 from bayesattn.evals.fidelity import EVAL_SEED, quick_fidelity
 from bayesattn.evals.relabelling import (
-    linear_cka,
     measure_relabelling,
     random_names,
     relative_distance,
 )
+from bayesattn.linear import linear_cka
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.tunnels import HMM
 from tests.evals.toys import Bayes

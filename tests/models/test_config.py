@@ -100,6 +100,8 @@ def test_saves_and_loads(settings, tmp_path):
         ({"prior_options": {"init": "best"}}, "init"),
         ({"prior": "laplace", "prior_options": {"slopes": [1.0]}}, "slopes must be 4 positive"),
         ({"slidng_window": 4}, "unknown setting 'slidng_window': did you mean 'sliding_window'"),
+        ({"priro": "laplace"}, "unknown setting 'priro': did you mean 'prior'"),
+        ({"colour": "red"}, "unknown setting 'colour': BayesConfig has no such field"),
         ({"ssmx": False}, "unknown setting 'ssmx': did you mean 'ssmax'"),
     ],
 )
@@ -119,5 +121,30 @@ def test_types_are_checked():
         tiny_config(exempt="three")
 
 
-def test_extra_settings_of_other_programs_are_kept():
-    assert tiny_config(my_experiment="a").my_experiment == "a"
+def test_notes_of_other_programs_in_a_saved_config_are_kept(tmp_path):
+    config = tiny_config()
+    config.my_experiment = "a"
+    config.save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).my_experiment == "a"
+    file = tmp_path / "config.json"
+    file.write_text(file.read_text().replace('"prior":', '"priro":'))
+    with pytest.raises(ValueError, match="unknown setting 'priro': did you mean 'prior'"):
+        AutoConfig.from_pretrained(tmp_path)
+
+
+def test_what_transformers_passes_and_saves_is_no_mistake(tmp_path):
+    config = tiny_config(
+        attn_implementation="eager",
+        output_attentions=True,
+        torch_dtype="float32",
+        num_labels=3,
+        name_or_path="somewhere",
+        temperature=0.7,
+        quantization_config={"quant_method": "none"},
+        encoding="rope",
+        rope_theta=1e4,
+    )
+    assert config.rope_parameters == {"rope_type": "default", "rope_theta": 1e4}
+    config.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    BayesConfig(**written | {"_commit_hash": "0", "pruned_heads": {}, "max_length": 20})

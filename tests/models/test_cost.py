@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bayesattn.benchmarks.cost import MEASURED, measured
+from bayesattn.commands.cost import MEASURED, measured
 from bayesattn.models import BayesForCausalLM
 from bayesattn.models.cost import METHODS, Shape, attention_cost, cost
 from bayesattn.models.recipes import RECIPES

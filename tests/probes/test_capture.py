@@ -171,7 +171,7 @@ def test_one_comparison_that_fails_is_enough(wrong):
 
 
 def test_a_posterior_without_its_prior_is_noticed(monkeypatch):
-    monkeypatch.setattr(AttentionPart, "_table", lambda *_: None)
+    monkeypatch.setattr("bayesattn.probes.anatomy.table_of", lambda *_: None)
     found = check_capture(model_of("ggd"), inputs_of())
     assert found.value_error == 0 and found.attention_error > 100 * selfcheck.TOLERANCE
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bayesattn.evals.bits import entropy
+from bayesattn.bits import entropy
 from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.ffn import compare, measure_sublayers, total_gain
 from tests.probes.common import FILTER, model_of

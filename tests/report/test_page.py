@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 
+from bayesattn.claims import Claim, Tier
+from bayesattn.ledger.ledger import Ledger
+from bayesattn.ledger.runner import run_study
 from bayesattn.report.page import linked, render
-from bayesattn.studies import Claim, Tier
-from bayesattn.studies.ledger import Ledger
-from bayesattn.studies.runner import run_study
-from tests.studies.toy import crash, toy
+from tests.ledger.toy import crash, toy
 
 VOID = {"meta", "link", "img", "br", "input"}
 
@@ -133,7 +133,7 @@ def test_a_crash_shows_its_traceback(page):
     (claim,) = page.all("details", id="broken")
     assert "The study crashed: RuntimeError: the toy broke" in claim["text"]
     assert "Traceback (most recent call last)" in claim["text"]
-    assert "bayesattn study run broken" in claim["text"]
+    assert "bayesattn claims run broken" in claim["text"]
 
 
 def test_figures_are_inside_the_page_with_words_for_those_who_do_not_see_them(page):

@@ -1,10 +1,10 @@
 import pytest
 
+from bayesattn.claims import Tier, UserError
+from bayesattn.ledger.ledger import Ledger
+from bayesattn.ledger.runner import run_study
 from bayesattn.report.readme import BEGIN, END, fill, table
-from bayesattn.studies import Tier, UserError
-from bayesattn.studies.ledger import Ledger
-from bayesattn.studies.runner import run_study
-from tests.studies.toy import Toy, crash, toy
+from tests.ledger.toy import Toy, crash, toy
 
 
 @pytest.fixture

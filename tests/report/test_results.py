@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bayesattn.claims import Tier, all_studies
+from bayesattn.ledger.ledger import NAME, Ledger
 from bayesattn.report.page import render
 from bayesattn.report.readme import BEGIN, END, table
-from bayesattn.studies import Tier, all_studies
-from bayesattn.studies.ledger import NAME, Ledger
 
 RESULTS = Path(__file__).parents[2] / "results"
 RECORDS = Ledger.load(RESULTS / NAME).records

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from bayesattn.training.average import Average
+from bayesattn.training.learner import Average
 
 
 def test_the_average_is_its_formula():

@@ -6,16 +6,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from bayesattn.corpora import CorpusError, load_tokenizer
-from bayesattn.training import (
-    Run,
-    RunError,
-    export,
-    language,
-    load_language_model,
-    train_language,
-    train_tunnel,
-)
+from bayesattn.corpora import CorpusError, fingerprint, load_tokenizer
+from bayesattn.models.open import open_language
+from bayesattn.training import Run, RunError, export, train_language, train_tunnel
 from bayesattn.training.language_data import make_task
 from bayesattn.training.language_task import LanguageTask
 from tests.training.language_toy import STEPS, toy_language, toy_run, toy_training, write_corpus
@@ -33,20 +26,20 @@ def logits(model):
 def test_train_open_and_load(trained, corpus):
     assert trained.finished["step"] == STEPS
     assert set(trained.finished["metrics"]) == {"heldout", "bits_per_byte", "needles"}
-    found = load_language_model(trained)
+    found = open_language(trained)
     assert (found.length, found.name) == (112, "run")
     assert not found.model.training and found.tokenizer.vocab_size == len(load_tokenizer("words"))
     task, _ = make_task(toy_language(corpus), found.tokenizer, 0)
     with torch.no_grad():
         assert task.evaluate(found.model) == trained.finished["metrics"]
-    by_path = load_language_model(str(trained.folder), step=STEPS)
+    by_path = open_language(str(trained.folder), step=STEPS)
     assert torch.equal(logits(by_path.model), logits(found.model))
 
 
 def test_averaged_weights_are_what_is_loaded(tmp_path, corpus):
     training = toy_training(ema=0.9, steps=3)
     run = train_language(toy_language(corpus), training, tmp_path / "run", progress=False)
-    found = load_language_model(run).model
+    found = open_language(run).model
     average = run.checkpoint().tensors("ema")
     assert torch.equal(found.lm_head.weight, average["lm_head.weight"])
 
@@ -98,7 +91,7 @@ def test_a_finished_run_needs_no_corpus(tmp_path, corpus):
     own.unlink()
     again = toy_run(tmp_path / "run", own)
     assert again.finished
-    assert load_language_model(again).length == 112
+    assert open_language(again).length == 112
     with pytest.raises(RunError, match="language.prior"):
         toy_run(tmp_path / "run", own, prior="uniform", prior_options={})
 
@@ -135,42 +128,42 @@ def test_mistakes_are_found_before_a_folder_is_made(tmp_path, corpus):
 
 
 def test_a_tokenizer_that_does_not_fit_the_checkpoint(trained, monkeypatch):
-    monkeypatch.setattr(language, "fingerprint", lambda _: "other")
+    monkeypatch.setattr("bayesattn.models.open.fingerprint", lambda _: "other")
     with pytest.raises(RunError, match="trained with another tokenizer than 'words' is now"):
-        load_language_model(trained)
+        open_language(trained)
 
 
 def test_runs_of_something_else(tmp_path, trained):
     tunnel = train_tunnel(TUNNEL, SMALL, config(steps=1), tmp_path / "tunnel")
-    with pytest.raises(RunError, match="is not of a language model: no 'language'"):
-        load_language_model(tunnel.folder)
+    with pytest.raises(ValueError, match="is a run of a tunnel, which reads no text"):
+        open_language(tunnel.folder)
     copy = Path(shutil.copytree(trained.folder, tmp_path / "copy"))
     kept = json.loads((copy / "config.json").read_text())
     kept["language"]["spin"] = 1
     (copy / "config.json").write_text(json.dumps(kept))
     with pytest.raises(RunError, match="made by another version of bayesattn, .*spin"):
-        load_language_model(copy)
+        open_language(copy)
     (copy / "config.json").write_text('{"langu')
     with pytest.raises(RunError, match="config.json in .* is damaged"):
-        load_language_model(copy)
+        open_language(copy)
 
 
 def test_settings_that_need_no_training_can_change(tmp_path, corpus):
     run = toy_run(tmp_path / "run", corpus, encoding="rope", prior="uniform", prior_options={})
-    plain, local = load_language_model(run), load_language_model(run, sliding_window=4)
+    plain, local = open_language(run), open_language(run, sliding_window=4)
     assert local.model.config.sliding_window == 4
     assert not torch.allclose(logits(plain.model), logits(local.model))
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 112}
-    stretched = load_language_model(run, rope_parameters={**yarn, "rope_theta": 500_000.0})
+    stretched = open_language(run, rope_parameters={**yarn, "rope_theta": 500_000.0})
     assert stretched.model.config.rope_parameters["factor"] == 4.0
     assert not torch.allclose(logits(plain.model), logits(stretched.model))
     with pytest.raises(ValueError, match="no setting 'windw'"):
-        load_language_model(run, windw=4)
+        open_language(run, windw=4)
 
 
 def test_an_export_is_the_same_model(tmp_path, trained):
     folder = export(trained, tmp_path / "deep" / "model")
-    found, original = load_language_model(folder), load_language_model(trained)
+    found, original = open_language(folder), open_language(trained)
     assert torch.equal(logits(found.model), logits(original.model))
     assert (found.length, found.name) == (112, str(folder))
     text = "The sky is blue. 12345"
@@ -180,15 +173,15 @@ def test_an_export_is_the_same_model(tmp_path, trained):
     with pytest.raises(RunError, match="is there already: choose another folder"):
         export(trained, folder)
     with pytest.raises(ValueError, match="is no run, so it has no checkpoint of step 3"):
-        load_language_model(folder, step=3)
-    local = load_language_model(folder, sliding_window=4)
+        open_language(folder, step=3)
+    local = open_language(folder, sliding_window=4)
     assert local.model.config.sliding_window == 4
 
 
 def test_an_earlier_checkpoint_can_be_exported(tmp_path, trained):
     first = export(trained, tmp_path / "first", trained.steps()[0])
     last = export(trained, tmp_path / "last")
-    models = [load_language_model(folder).model for folder in (first, last)]
+    models = [open_language(folder).model for folder in (first, last)]
     assert not torch.equal(logits(models[0]), logits(models[1]))
 
 
@@ -213,31 +206,33 @@ def llama(folder, vocabulary):
 
 def test_any_model_of_hugging_face(tmp_path):
     folder = llama(tmp_path / "llama", 1024)
-    found = load_language_model(folder)
+    found = open_language(folder)
     assert isinstance(found.model, LlamaForCausalLM)
     assert (found.length, found.name) == (64, str(folder))
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model(tmp_path):
-    with pytest.raises(ValueError, match="has 1024 tokens, but the model only 100: they do not"):
-        load_language_model(llama(tmp_path / "llama", 100))
+    with pytest.raises(ValueError, match="has 1,024 tokens and the model 100: they do not"):
+        open_language(llama(tmp_path / "llama", 100))
 
 
 def test_neither_run_nor_model():
-    with pytest.raises(ValueError, match="is no run, and no causal model of Hugging Face") as error:
-        load_language_model("nowhere/at-all")
+    with pytest.raises(
+        ValueError, match="is neither here nor to be had from the Hugging Face hub"
+    ) as error:
+        open_language("nowhere/at-all")
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["./no/such/folder", "../nowhere", "/no/such/folder"])
 def test_a_path_that_leads_nowhere_is_not_asked_for_at_the_hub(name):
     with pytest.raises(ValueError, match=f"There is no {name}: name the folder of a run"):
-        load_language_model(name)
+        open_language(name)
 
 
 def test_a_folder_without_anything(tmp_path):
-    with pytest.raises(ValueError, match="is no run, and no causal model"):
-        load_language_model(tmp_path)
+    with pytest.raises(ValueError, match="is neither a run nor a model"):
+        open_language(tmp_path)
     with pytest.raises(RunError, match="has no checkpoint yet"):
         Run.create(tmp_path / "new", {"training": {}})
         begun = Run.create(
@@ -245,7 +240,7 @@ def test_a_folder_without_anything(tmp_path):
             {
                 "language": toy_language("pydoc").to_dict(),
                 "training": toy_training().to_dict(),
-                "data": {"tokenizer": language.fingerprint(load_tokenizer("words"))},
+                "data": {"tokenizer": fingerprint(load_tokenizer("words"))},
             },
         )
-        load_language_model(begun)
+        open_language(begun)

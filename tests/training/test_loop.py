@@ -12,7 +12,7 @@ from bayesattn.training import (
     train,
     warmup_stable_decay,
 )
-from bayesattn.training.seeds import step_seed
+from bayesattn.training.schedule import step_seed
 from tests.training.toy import ToyTask, toy_config, toy_model, toy_train
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from bayesattn.runs import Run as RunClass
 from bayesattn.training import Run
-from bayesattn.training.runs import Run as RunClass
 from tests.training.toy import ToyTask, assert_same, stored, toy_config, toy_train
 
 

@@ -2,7 +2,7 @@ import torch
 
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.training import WATCH_SEED
-from bayesattn.training.seeds import MASK, _mix, step_seed
+from bayesattn.training.schedule import MASK, _mix, step_seed
 
 
 def draw(seed):

@@ -4,15 +4,9 @@ import pytest
 import torch
 
 from bayesattn.models.architectures import LSTM, Transformer, build
-from bayesattn.training import (
-    Run,
-    RunError,
-    TrainConfig,
-    TunnelTask,
-    load_predictor,
-    train_tunnel,
-)
-from bayesattn.training.seeds import WATCH_SEED
+from bayesattn.models.open import open_tunnel
+from bayesattn.training import Run, RunError, TrainConfig, TunnelTask, train_tunnel
+from bayesattn.training.schedule import WATCH_SEED
 from bayesattn.tunnels import HMM, Bijection
 
 TUNNEL = Bijection(4, replacement=True)
@@ -73,25 +67,25 @@ def test_train_open_and_load(tmp_path):
     run = train_tunnel(TUNNEL, SMALL, config(), tmp_path / "run", command="typed")
     assert run.finished["step"] == 8
     assert run.config["command"] == "typed"
-    model, tunnel = load_predictor(run)
+    model, tunnel = open_tunnel(run)
     assert tunnel == TUNNEL and not model.training
     assert TunnelTask(TUNNEL, "posterior").evaluate(model) == run.finished["metrics"]
     again = train_tunnel(TUNNEL, SMALL, config(), tmp_path / "run")
     assert again.finished == run.finished
-    by_path, _ = load_predictor(tmp_path / "run", step=8)
+    by_path, _ = open_tunnel(tmp_path / "run", step=8)
     assert torch.equal(by_path.head.weight, model.head.weight)
 
 
 def test_averaged_weights_are_what_is_loaded(tmp_path):
     run = train_tunnel(TUNNEL, SMALL, config(ema=0.9), tmp_path / "run")
-    model, _ = load_predictor(run)
+    model, _ = open_tunnel(run)
     assert torch.equal(model.head.weight, run.checkpoint().tensors("ema")["head.weight"])
     assert TunnelTask(TUNNEL, "posterior").evaluate(model) == run.finished["metrics"]
 
 
 def test_the_first_checkpoint_has_the_initial_weights(tmp_path):
     run = train_tunnel(TUNNEL, LSTM(layers=1, width=8), config(dynamics=True), tmp_path / "run")
-    first, _ = load_predictor(run, step=0)
+    first, _ = open_tunnel(run, step=0)
     fresh = build(LSTM(layers=1, width=8), TUNNEL, 0)
     assert all(map(torch.equal, first.state_dict().values(), fresh.state_dict().values()))
 
@@ -113,7 +107,7 @@ def test_resuming_with_another_config_is_refused(tmp_path, tunnel, model, change
 def test_a_run_of_something_else_is_no_predictor(tmp_path):
     run = Run.create(tmp_path, {"training": {}})
     with pytest.raises(RunError, match="is not of a tunnel: no 'tunnel'"):
-        load_predictor(run)
+        open_tunnel(run)
 
 
 def test_training_learns(tmp_path):
@@ -143,7 +137,7 @@ def test_a_model_has_room_for_the_longest_sequence(tmp_path):
     learned = Transformer(layers=1, width=8, heads=2, encoding="learned")
     tunnel = HMM(3, 2, 4)
     run = train_tunnel(tunnel, learned, config(lengths=(1.0, 2.0)), tmp_path / "run")
-    model, opened = load_predictor(run)
+    model, opened = open_tunnel(run)
     assert opened == tunnel
     longer = tunnel.stretched(2)
     assert model.body.encoding.table.shape[0] == longer.positions

@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bayesattn.bits import entropy
 from bayesattn.tunnels import Bijection
-from bayesattn.tunnels.trivial import entropy_bits, uniform_entropy_mae
+from bayesattn.tunnels.trivial import uniform_entropy_mae
 from tests.tunnels.oracles import enumerate_permutations
 
 # Bits at steps 1..19 for 20 symbols.
@@ -27,7 +28,7 @@ def numbers(text):
 def test_entropies_without_replacement(generator):
     tunnel = Bijection(20, 19)
     torch.testing.assert_close(tunnel.expected_entropies(), numbers(WITHOUT), rtol=0, atol=1e-4)
-    bits = entropy_bits(tunnel.sample(50, generator).posterior)
+    bits = entropy(tunnel.sample(50, generator).posterior)
     torch.testing.assert_close(bits, tunnel.expected_entropies().expand(50, -1))
 
 
@@ -35,7 +36,7 @@ def test_entropies_with_replacement(generator):
     tunnel = Bijection(20, 19, replacement=True)
     expected = tunnel.expected_entropies()
     torch.testing.assert_close(expected, numbers(WITH), rtol=0, atol=1e-3)
-    bits = entropy_bits(tunnel.sample(20_000, generator).posterior)
+    bits = entropy(tunnel.sample(20_000, generator).posterior)
     error = (bits.mean(0) - expected) / (bits.std(0) / math.sqrt(20_000)).clamp(min=1e-12)
     assert error.abs().max() < 4.5
 
@@ -99,9 +100,9 @@ def test_support_is_the_unseen_values(generator):
 
 def test_a_key_that_comes_back_gives_its_known_value(generator):
     batch = Bijection(4, 12, replacement=True).sample(100, generator)
-    seen, entropy = batch.metadata["seen"], entropy_bits(batch.posterior)
+    seen, entropies = batch.metadata["seen"], entropy(batch.posterior)
     assert 0.5 < seen.double().mean() < 1
-    assert (entropy[seen] == 0).all()
+    assert (entropies[seen] == 0).all()
     assert (batch.posterior.argmax(-1) == batch.labels)[seen].all()
 
 
@@ -128,7 +129,7 @@ def test_information_is_never_lost(alphabet, length, replacement, seed):
     tunnel = Bijection(alphabet, length, replacement)
     batch = tunnel.sample(3, torch.Generator().manual_seed(seed))
     assert (tunnel.expected_entropies().diff() <= 1e-12).all()
-    bits = entropy_bits(batch.posterior)
+    bits = entropy(batch.posterior)
     assert (bits >= 0).all() and (bits <= math.log2(alphabet) + 1e-9).all()
     torch.testing.assert_close(
         batch.posterior.sum(-1), torch.ones(3, length).double(), rtol=0, atol=1e-12

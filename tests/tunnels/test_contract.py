@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Generator
 
+from bayesattn.bits import entropy
 from bayesattn.tunnels import (
     HMM,
     TUNNELS,
@@ -21,7 +22,6 @@ from bayesattn.tunnels import (
     StickyChain,
     make_tunnel,
 )
-from bayesattn.tunnels.trivial import entropy_bits
 
 TUNNEL_CASES = [
     Bijection(6),
@@ -123,7 +123,7 @@ def test_labels_are_distributed_as_the_posterior_says(tunnel, generator):
     spread = (confidence.std(0) / math.sqrt(20_000)).clamp(min=1e-5)
     assert (confidence.mean(0) / spread).abs().max() < 5
     surprise = -batch.posterior.gather(-1, batch.labels[..., None])[..., 0].log2()
-    gap = surprise - entropy_bits(batch.posterior)
+    gap = surprise - entropy(batch.posterior)
     assert abs(gap.mean()) <= 5 * gap.mean(1).std() / math.sqrt(20_000) + 1e-12
 
 

@@ -5,10 +5,10 @@ from fractions import Fraction
 import pytest
 import torch
 
+from bayesattn.bits import entropy
 from bayesattn.tunnels import GroupFilter
 from bayesattn.tunnels.group_tables import make_group
 from bayesattn.tunnels.groups import most_probable, prefix_products
-from bayesattn.tunnels.trivial import entropy_bits
 
 SCRATCH = ("none", "product", "argmax", "filler")
 
@@ -87,7 +87,7 @@ def test_identity_alone_gives_both_groups_the_same_entropies(generator):
     readings = torch.randint(5, (50, 8), generator=generator)
     still = torch.zeros(50, 8, dtype=torch.int64)
     one, other = (GroupFilter(name, 8).track(still, readings).beliefs for name in ("S5", "Z5"))
-    assert torch.equal(entropy_bits(one), entropy_bits(other))
+    assert torch.equal(entropy(one), entropy(other))
     assert torch.equal(one, other)
 
 

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bayesattn.bits import entropy
 from bayesattn.tunnels import HMM
 from bayesattn.tunnels.trivial import (
     constant_entropy_mae,
-    entropy_bits,
     instance_entropy_mae,
     uniform_entropy_mae,
 )
@@ -104,7 +104,7 @@ def test_first_states_are_uniform(generator):
 
 def test_entropies_of_the_clipped_model(generator):
     posterior = HMM(grid=None).sample(8000, generator).posterior
-    bits = entropy_bits(posterior).mean(0)
+    bits = entropy(posterior).mean(0)
     for step, expected in ((1, 2.01), (2, 1.91), (5, 1.893), (10, 1.888), (20, 1.887)):
         assert bits[step - 1].item() == pytest.approx(expected, abs=0.02)
     assert uniform_entropy_mae(posterior) == pytest.approx(0.425, abs=0.01)
@@ -115,20 +115,20 @@ def test_entropies_of_the_clipped_model(generator):
 def test_entropies_on_the_grid(generator):
     """Lifting small entries to five hundredths flattens rows: about 0.01 bits less to gain."""
     posterior = HMM().sample(8000, generator).posterior
-    assert entropy_bits(posterior)[:, 4:].mean().item() == pytest.approx(1.89, abs=0.02)
+    assert entropy(posterior)[:, 4:].mean().item() == pytest.approx(1.89, abs=0.02)
     assert uniform_entropy_mae(posterior) == pytest.approx(0.415, abs=0.01)
     assert constant_entropy_mae(posterior) == pytest.approx(0.187, abs=0.01)
 
 
 def test_entropies_of_the_unclipped_model(generator):
     posterior = HMM(min_prob=0.0, grid=None).sample(8000, generator).posterior
-    assert entropy_bits(posterior)[:, 9:].mean().item() == pytest.approx(1.79, abs=0.02)
+    assert entropy(posterior)[:, 9:].mean().item() == pytest.approx(1.79, abs=0.02)
     assert uniform_entropy_mae(posterior) == pytest.approx(0.517, abs=0.01)
     assert constant_entropy_mae(posterior) == pytest.approx(0.235, abs=0.01)
 
 
 def test_entropies_stay_flat_beyond_the_horizon(generator):
-    bits = entropy_bits(HMM(length=50).sample(4000, generator).posterior).mean(0)
+    bits = entropy(HMM(length=50).sample(4000, generator).posterior).mean(0)
     assert (bits[5:] - bits[5:].mean()).abs().max() < 0.02
 
 

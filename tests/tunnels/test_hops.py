@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Generator
 
+from bayesattn.bits import entropy
 from bayesattn.tunnels import Hops
-from bayesattn.tunnels.trivial import entropy_bits
 from bayesattn.tunnels.walks import belief, orders_of, walk
 
 MODES = ("direct", "cot", "filler", "shuffled", "short")
@@ -127,7 +127,7 @@ def test_the_first_unit_vector():
         inputs = torch.tensor([[0, 4 + 1, 1, 4 + 2, 13, 0, 8 + hops - 1, 14]])
         found = tunnel.exact(inputs)[0, 0]
         assert found.tolist() == [posterior.get(symbol, 0.0) for symbol in range(4)]
-        assert abs(float(entropy_bits(found)) - bits[hops]) < 1e-12
+        assert abs(float(entropy(found)) - bits[hops]) < 1e-12
 
 
 @pytest.mark.parametrize("revealed, bits", [(4, 2.6887), (8, 1.5), (12, 0.5), (14, 0.125)])
@@ -135,9 +135,9 @@ def test_two_hops_in_closed_form(revealed, bits, generator):
     """E[H] = (V - n) / V · log2(V - n)."""
     assert (16 - revealed) / 16 * math.log2(16 - revealed) == pytest.approx(bits, abs=1e-4)
     batch = Hops(16, 2, revealed, "direct").sample(4000, generator)
-    entropy = entropy_bits(batch.posterior)[:, 0]
-    assert (entropy[batch.metadata["hops"] == 1] == 0).all()
-    two = entropy[batch.metadata["hops"] == 2]
+    entropies = entropy(batch.posterior)[:, 0]
+    assert (entropies[batch.metadata["hops"] == 1] == 0).all()
+    two = entropies[batch.metadata["hops"] == 2]
     assert two.mean().item() == pytest.approx(bits, abs=4 * two.std().item() / math.sqrt(len(two)))
 
 
@@ -167,7 +167,7 @@ def test_expected_entropies_of_sixteen_symbols(hops, revealed, bits, error, case
     for rows in torch.arange(cases).split(max(1, 400_000 // len(orders_of(16 - revealed, hops)))):
         paths = walk(known[rows], shown[rows, 0], hops, orders_of(tunnel.unrevealed, hops))
         posterior = belief(paths[..., hops], torch.ones_like(paths[..., 0]), 16)
-        entropies.append(entropy_bits(posterior))
+        entropies.append(entropy(posterior))
     found = torch.cat(entropies)
     spread = math.hypot(error, found.std().item() / math.sqrt(cases))
     assert found.mean().item() == pytest.approx(bits, abs=4 * spread)

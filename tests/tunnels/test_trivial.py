@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 
+from bayesattn.bits import entropy
 from bayesattn.tunnels.trivial import (
     constant_entropy_mae,
     constant_predictor,
-    entropy_bits,
     instance_entropy_mae,
     instance_predictor,
     uniform_entropy_mae,
@@ -27,7 +27,7 @@ def divergence(posterior, predictor):
 
 def test_entropy_counts_zeros_as_nothing():
     rows = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.25, 0.25, 0.5]])
-    assert entropy_bits(rows).tolist() == [1.0, 0.0, 1.5]
+    assert entropy(rows).tolist() == [1.0, 0.0, 1.5]
 
 
 def test_predictors_are_distributions_of_the_shape_of_the_posterior(posterior):
@@ -55,7 +55,7 @@ def test_the_instance_predictor_sees_its_own_sequence_only(posterior):
 
 
 def test_no_constant_entropy_beats_the_median(posterior):
-    bits = entropy_bits(posterior)
+    bits = entropy(posterior)
     candidates = torch.linspace(0, math.log2(5), 400).double()
     errors = (bits.flatten() - candidates[:, None]).abs().mean(1)
     assert constant_entropy_mae(posterior) <= errors.min() + 1e-12

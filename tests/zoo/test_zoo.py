@@ -6,24 +6,26 @@ import shlex
 import pytest
 import torch
 
-from bayesattn import cli, zoo
+from bayesattn import zoo
+from bayesattn.commands import main as cli
+from bayesattn.commands.lm import LanguageTrain
+from bayesattn.commands.tunnel_train import Train
 from bayesattn.evals.fidelity import measure
 from bayesattn.evals.passkey import passkey
 from bayesattn.evals.shipping import ship, ship_language, train_command
 from bayesattn.models.architectures import LSTM, Transformer
-from bayesattn.training import Run, TrainConfig, load_predictor, train_tunnel
-from bayesattn.training.commands import Train
-from bayesattn.training.language import load_language_model, train_language
+from bayesattn.models.language_config import LanguageConfig
+from bayesattn.models.open import open_language, open_tunnel
+from bayesattn.training import Run, TrainConfig, train_tunnel
 from bayesattn.training.language import parse_config as parse_language
-from bayesattn.training.language_commands import LanguageTrain
-from bayesattn.training.language_config import LanguageConfig
+from bayesattn.training.language import train_language
 from bayesattn.training.tunnel import parse_config
 from bayesattn.tunnels import HMM, Bijection
 
 
 @pytest.mark.parametrize("name", zoo.names())
 def test_a_shipped_model_has_the_fidelity_it_states(name):
-    model, tunnel = load_predictor(zoo.locate(f"zoo:{name}"))
+    model, tunnel = open_tunnel(zoo.locate(f"zoo:{name}"))
     found = measure(model, tunnel, sequences=300).parts["inside"].estimates["model"]["mae_tok"]
     stated = next(
         row
@@ -31,7 +33,8 @@ def test_a_shipped_model_has_the_fidelity_it_states(name):
         if (row["part"], row["predictor"]) == ("inside", "model")
     )
     # both are estimates, from other sequences each
-    assert found.low <= stated["mae_tok_high"] and stated["mae_tok_low"] <= found.high
+    interval = found.interval
+    assert interval.low <= stated["mae_tok_high"] and stated["mae_tok_low"] <= interval.high
     assert stated["mae_tok"] < 0.05
 
 
@@ -78,8 +81,8 @@ def test_shipping_keeps_the_weights_and_drops_the_optimiser(tmp_path):
         progress=False,
     )
     ship(run, "small", models=tmp_path)
-    shipped, tunnel = load_predictor(tmp_path / "small")
-    kept, _ = load_predictor(run)
+    shipped, tunnel = open_tunnel(tmp_path / "small")
+    kept, _ = open_tunnel(run)
     assert tunnel == Bijection(4)
     for name, tensor in kept.state_dict().items():
         assert torch.equal(shipped.state_dict()[name], tensor)
@@ -110,7 +113,7 @@ def test_an_unknown_model_is_answered_with_the_known_ones(capsys):
 def test_a_shipped_language_model_finds_what_it_states(name):
     known = zoo.language_entry(name)
     inside = known.lengths[0]
-    language_model = load_language_model(f"zoo:{name}")
+    language_model = open_language(f"zoo:{name}")
     found = passkey(language_model, inside["requested"], seed=1).by_length()[0]
     # both are estimates, from other prompts each
     assert found.interval.low <= inside["high"] and inside["low"] <= found.interval.high
@@ -131,8 +134,8 @@ def test_shipping_a_language_model(tmp_path):
     command = "bayesattn lm train tiny --seed 4 --out 'some where' --steps 2"
     run = train_language(language, config, tmp_path / "run", progress=False, command=command)
     ship_language(run, "small", "700", models=tmp_path)
-    shipped = load_language_model(tmp_path / "small")
-    kept = load_language_model(run)
+    shipped = open_language(tmp_path / "small")
+    kept = open_language(run)
     for name, tensor in kept.model.state_dict().items():
         assert torch.equal(shipped.model.state_dict()[name], tensor)
     about = json.loads((tmp_path / "small" / "passkey.json").read_text())
@@ -160,7 +163,7 @@ def test_the_command_lists_the_language_models(capsys):
 
 def test_each_kind_of_model_is_for_its_own_commands(capsys):
     assert cli.main(["lm", "passkey", "zoo:bijection-10"]) == 2
-    assert "is not of a language model" in capsys.readouterr().err
+    assert "is a run of a tunnel, which reads no text" in capsys.readouterr().err
     assert cli.main(["lm", "passkey", "zoo:nothing"]) == 2
     assert "the zoo has bijection-10" in capsys.readouterr().err
 

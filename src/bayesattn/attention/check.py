@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from bayesattn.attention.ssmax import SSMax
+from bayesattn.checks import readable
 from bayesattn.priors import Prior
-from bayesattn.priors.base import readable
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from bayesattn.attention import check
-from bayesattn.attention.kernels.dense import dense
+from bayesattn.attention.kernels.dense import dense, heat
 from bayesattn.attention.kernels.flex import flex
 from bayesattn.attention.kernels.skipping import certified
 from bayesattn.attention.kernels.strided import strided
@@ -141,25 +141,25 @@ def attend(
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     # priors and temperatures are never narrower than float32, whatever the model runs in
     wide = torch.promote_types(q.dtype, torch.float32)
-    table = _table(prior, seen.span, wide)
+    table = table_of(prior, seen.span, wide)
     content, temper = temperatures(ssmax, table, seen, wide, q.device)
     rest = (table, temper, seen, scale)
     if decompose:
         if tolerance is not None:
             raise ValueError("decompose=True is exact; leave tolerance out")
-        return _decompose(_heated(q, content), k, v, *rest)
+        return _decompose(heat(q, content), k, v, *rest)
     inputs = (q, k, v, table, content)
     grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     kernel = _choose(kernel, q, seen, grad, tolerance)
     if tolerance is None and kernel != "strided":
-        return (flex if kernel == "flex" else dense)(_heated(q, content), k, v, *rest)
+        return (flex if kernel == "flex" else dense)(heat(q, content), k, v, *rest)
     causal = first is None and window is None and (offset == 0 or num_queries == 1)
     if tolerance is None and table is None and causal:
-        return _plain(_heated(q, content), k[:, :, : seen.end], v[:, :, : seen.end], scale)
+        return _plain(heat(q, content), k[:, :, : seen.end], v[:, :, : seen.end], scale)
     table = q.new_zeros(q.shape[1], seen.span, dtype=wide) if table is None else table
     if tolerance is None:
         return strided(q, k, v, table, content, temper, seen, scale)
-    skipped = certified(_heated(q, content), k, v, table, temper, seen, scale, tolerance)
+    skipped = certified(heat(q, content), k, v, table, temper, seen, scale, tolerance)
     return Certified(*skipped)
 
 
@@ -167,16 +167,11 @@ def attend(
 _decompose = decompose
 
 
-def _table(prior: Prior | Tensor | None, span: int, wide: torch.dtype) -> Tensor | None:
+def table_of(prior: Prior | Tensor | None, span: int, wide: torch.dtype) -> Tensor | None:
     """Log-prior by distance; None if it is uniform."""
     if prior is None or isinstance(prior, Uniform):
         return None
     return (prior if isinstance(prior, Tensor) else prior.table(span)).to(wide)
-
-
-def _heated(q: Tensor, content: Tensor | None) -> Tensor:
-    """Queries with the temperature of the content multiplied in."""
-    return q if content is None else (q * content[..., None]).to(q.dtype)
 
 
 def _choose(

@@ -63,6 +63,7 @@ class SSMax(nn.Module):
         self.scope: Scope = scope
         self.horizon = horizon
         self.scale = nn.Parameter(torch.full((num_heads,), float(init)), requires_grad=learned)
+        self.frozen = () if learned else ("scale",)
 
     def extra_repr(self) -> str:
         """Shown by print(model)."""

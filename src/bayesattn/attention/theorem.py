@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.dense import repeat_heads, scores, softmax
+from bayesattn.attention.kernels.dense import prior_and_mask, repeat_heads, softmax, weigh
 from bayesattn.attention.visibility import Visibility
 
 
@@ -38,11 +38,12 @@ def decompose(
     scale: float,
 ) -> Decomposed:
     """Arguments as of the dense kernel. Quadratic memory: meant for inputs one can look at."""
-    content, log_prior = scores(q, k, table, temper, seen, scale)
-    log_prior = torch.zeros_like(content) if log_prior is None else log_prior.expand_as(content)
-    visible = seen.mask(q.device)
-    likelihood, prior = softmax(content, visible), softmax(log_prior, visible)
-    posterior = softmax(content + log_prior, visible)
+    log_prior, visible = prior_and_mask(table, temper, seen, q.device)
+    keys = k[:, :, : seen.end]
+    likelihood = weigh(q, keys, None, visible, scale)
+    posterior = weigh(q, keys, log_prior, visible, scale)
+    prior = softmax(torch.zeros_like(likelihood) if log_prior is None else log_prior, visible)
+    prior = prior.expand_as(likelihood)
     overlap = (likelihood * prior).sum(-1, keepdim=True)
     evidence = torch.where(visible.any(-1, keepdim=True), 1 / overlap, 0.0)
     output = posterior.to(v.dtype) @ repeat_heads(v[:, :, : seen.end], q.shape[1])

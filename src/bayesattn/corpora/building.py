@@ -1,7 +1,6 @@
 """How a corpus becomes tokens on disk: streamed, once, and all of it or nothing."""
 
 import hashlib
-import json
 import os
 import shutil
 import time
@@ -16,13 +15,13 @@ from transformers import PreTrainedTokenizerBase
 from bayesattn.corpora.errors import CorpusError
 from bayesattn.corpora.text import Part, parts
 from bayesattn.corpora.tokenizers import encode, fingerprint, start_token
+from bayesattn.files import TEMPORARY, sync, write_json
 
 SPLITS = ("train", "heldout")
 HELD_OUT = 10
 """One document of so many is held out."""
 SALT = "bayesattn 359"
 """Decides which; chosen so that the embedded corpus holds out long documents, too."""
-TEMPORARY = ".tmp-"
 ABANDONED = 3600.0
 """Seconds after which an unfinished store has no writer any more."""
 BATCH = 2**20
@@ -45,10 +44,9 @@ def build(folder: Path, source: str, tokenizer: PreTrainedTokenizerBase, limit: 
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         about = _write(temporary, source, tokenizer, limit)
-        (temporary / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
         for path in temporary.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+            sync(path)
+        write_json(temporary / "about.json", about)
         try:
             temporary.rename(folder)
         except OSError:  # another process may have been faster, with the same result

@@ -39,7 +39,7 @@ class Haystack:
         return self.loop[(start[:, None] + index) % len(self.loop)]
 
     def snap(self, places: Tensor, start: Tensor) -> Tensor:
-        """[N, M] places moved back to the end of a sentence, or to the beginning."""
+        """[N, M] places moved back to the end of a sentence, or to the start."""
         if self.back is None:
             return places
         back = self.back[(start[:, None] + places) % len(self.loop)]

@@ -50,12 +50,18 @@ class Prompts:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Needles and what they are asked by: M of each in a row, not yet in any order."""
+    """All that is random in prompts; needles stand in no order yet, the one asked for is first."""
 
     keys: Tensor
     """[N, M, 1] symbols; of needles without keys, anything."""
     values: Tensor
     """[N, M, slots] symbols."""
+    units: Tensor
+    """[N] units of filler."""
+    start: Tensor
+    """[N] where the filler begins in its haystack."""
+    places: Tensor
+    """[N, M] units of filler before each needle."""
 
 
 class NeedleMaker:
@@ -90,7 +96,6 @@ class NeedleMaker:
         )
         fields = {"key": self._key, "value": self._value}
         answers = {f"value{count}": self._value for count in range(words.needles)}
-        self._keyed = words.keyed
         self._haystack: Haystack = (
             repeated_sentence(tokenizer) if haystack is None else running_text(tokenizer, haystack)
         )
@@ -143,10 +148,9 @@ class NeedleMaker:
         places = (depth * units + 1e-9).long()
         digest = hashlib.sha256(f"{self.kind} {seed} {length}".encode()).digest()
         generator = Generator().manual_seed(int.from_bytes(digest[:4], "little"))
-        drawn, start = self._draw(len(depth), generator), self._haystack.draw(units, generator)
-        all_places = self._spread(places, units, start, generator)
-        tokens, answers, _ = self._written(drawn, all_places, units, start)
-        return Prompts(tokens, answers, self._answer.scored, depth, all_places[:, 0])
+        drawn = self._draw(units, generator, places)
+        tokens, answers, _ = self._written(drawn)
+        return Prompts(tokens, answers, self._answer.scored, depth, drawn.places[:, 0])
 
     def training(
         self, batch: int, length: int, generator: Generator
@@ -159,14 +163,13 @@ class NeedleMaker:
         """
         most = self._units(length - self.answer_length, length)
         units = torch.randint(most + 1, (batch,), generator=generator)
-        drawn, start = self._draw(batch, generator), self._haystack.draw(units, generator)
-        places = self._spread(_up_to(units, generator), units, start, generator)
-        tokens, answers, used = self._written(drawn, places, units, start, length)
+        drawn = self._draw(units, generator)
+        tokens, answers, used = self._written(drawn, length)
         position = torch.arange(length) - used[:, None]
         answered = answers.gather(1, position.clamp(0, self.answer_length - 1))
         inside = (position >= 0) & (position < self.answer_length)
         whole = torch.where(inside, answered, tokens)
-        return whole, used + self.answer_length, self._given(places, length)
+        return whole, used + self.answer_length, self._given(drawn.places, length)
 
     def _units(self, room: int, asked: int | None = None) -> int:
         """Units of filler that fit into `room` tokens."""
@@ -179,26 +182,20 @@ class NeedleMaker:
             )
         return (room - self.shortest) // self._haystack.unit
 
-    def _draw(self, rows: int, generator: Generator) -> _Drawn:
+    def _draw(self, units: Tensor, generator: Generator, places: Tensor | None = None) -> _Drawn:
+        """Needles among `units` [N] of filler, the first of them at `places` [N] or anywhere."""
         distinct = 1 if self.kind == "multivalue" else self.needles
-        keys = self._key.draw_distinct(rows, distinct, generator).expand(-1, self.needles, -1)
-        return _Drawn(keys, self._value.draw([rows, self.needles], generator))
-
-    def _spread(self, places: Tensor, units: Tensor, start: Tensor, generator: Generator) -> Tensor:
-        """[N, M] units before each needle: `places` of the first, random ones of the others."""
+        keys = self._key.draw_distinct(len(units), distinct, generator).expand(-1, self.needles, -1)
+        values = self._value.draw([len(units), self.needles], generator)
+        start = self._haystack.draw(units, generator)
+        first = _up_to(units, generator) if places is None else places
         others = [_up_to(units, generator) for _ in range(self.needles - 1)]
-        return self._haystack.snap(torch.stack([places, *others], 1), start)
+        spread = self._haystack.snap(torch.stack([first, *others], 1), start)
+        return _Drawn(keys, values, units, start, spread)
 
-    def _written(
-        self,
-        drawn: _Drawn,
-        places: Tensor,
-        units: Tensor,
-        start: Tensor,
-        width: int | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _written(self, drawn: _Drawn, width: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Prompts [N, width], 0 after the question, their answers and their lengths [N]."""
-        order, begins = self._begins(places)
+        order, begins = self._begins(drawn.places)
         keys, values = (_ordered(symbols, order) for symbols in (drawn.keys, drawn.values))
         needles = self._needle.rows({"key": keys, "value": values})
         question = self._question.rows({"key": drawn.keys[:, 0], "value": drawn.values[:, 0]})
@@ -207,14 +204,14 @@ class NeedleMaker:
             {f"value{count}": asked[:, count] for count in range(asked.shape[1])}
         )
         if question.dim() == 1:  # no field in it
-            question = question.expand(len(units), -1)
+            question = question.expand(len(drawn.units), -1)
         head, size, unit = len(self._head), needles.shape[2], self._haystack.unit
-        body = units * unit + self.needles * size
+        body = drawn.units * unit + self.needles * size
         used = head + body + len(self._question)
         width = int(used.max()) if width is None else width
         position = torch.arange(width) - head  # inside the body
         passed = sum((position >= begins[:, m, None]).long() for m in range(self.needles))
-        tokens = self._haystack.tokens(start, position - size * passed)
+        tokens = self._haystack.tokens(drawn.start, position - size * passed)
         for m in range(self.needles):
             inside = position - begins[:, m, None]
             written = needles[:, m].gather(1, inside.clamp(0, size - 1))

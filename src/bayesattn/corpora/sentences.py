@@ -41,11 +41,6 @@ class Wording:
     needles: int = 1
     """Needles in the text."""
 
-    @property
-    def keyed(self) -> bool:
-        """Whether needles have keys."""
-        return "{key}" in self.needle
-
 
 def wording(kind: Kind, values: Values = "numbers") -> Wording:
     """The pieces of one kind of prompt."""

@@ -71,7 +71,7 @@ class Head:
     log_prior: Tensor | None = None
     """[..., T, T] added to the scores; -inf hides a key as a mask does."""
     reduction: Reduction = "mean"
-    """Of the losses of the positions; it scales u and every gradient."""
+    """How the losses of the positions are joined; it scales u and every gradient."""
 
     def __post_init__(self) -> None:
         if self.reduction not in ("sum", "mean"):

@@ -5,7 +5,8 @@ rows share no arithmetic.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -30,7 +31,7 @@ class Curves(NamedTuple):
     accuracy: Tensor
     """Share of positions whose likeliest symbol came."""
     entropy: Tensor
-    """Of the predictions, nats."""
+    """Entropy of the predictions, nats."""
 
 
 def descend(
@@ -58,41 +59,27 @@ def descend(
         raise ValueError("rates must be positive and the steps to look after must increase")
     entries = problem.labels.numel() * problem.labels.shape[-1]
     together = max(1, CACHED // entries)
-    parts = [
-        _descend(problem, start, schedule, rates[first : first + together], at, watched, equal_norm)
-        for first in range(0, len(rates), together)
-    ]
-    return {
-        name: Curves(*(torch.cat(pieces) for pieces in zip(*(p[name] for p in parts), strict=True)))
-        for name in watched
-    }
-
-
-def _descend(
-    problem: Problem,
-    start: Weights,
-    schedule: Schedule,
-    rates: Sequence[float],
-    at: Sequence[int],
-    watched: Mapping[str, Problem],
-    equal_norm: bool,
-) -> dict[str, Curves]:
-    """The same with all rates as one leading dimension of the weights."""
     take = step_of_norm if equal_norm else step
-    base = start.w_v.new_tensor(rates)[:, None, None]
-    weights = Weights(*(w.expand(len(rates), *w.shape) for w in start))
     found: dict[str, list[Curves]] = {name: [] for name in watched}
-    taken = 0
-    with torch.no_grad():
-        for stop in at:
-            while taken < stop:
-                weights = take(problem, weights, schedule, base)
-                taken += 1
-            for name, other in watched.items():
-                found[name].append(measure(other, weights))
+    for first in range(0, len(rates), together):
+        some = rates[first : first + together]
+        base = start.w_v.new_tensor(some)[:, None, None]
+        weights = Weights(*(w.expand(len(some), *w.shape) for w in start))
+        looks: dict[str, list[Curves]] = {name: [] for name in watched}
+        taken = 0
+        with torch.no_grad():
+            for stop in at:
+                for _ in range(taken, stop):
+                    weights = take(problem, weights, schedule, base)
+                taken = stop
+                for name, other in watched.items():
+                    looks[name].append(measure(other, weights))
+        for name, curves in looks.items():
+            found[name].append(
+                Curves(*map(partial(torch.stack, dim=-1), zip(*curves, strict=True)))
+            )
     return {
-        name: Curves(*(torch.stack(parts, -1) for parts in zip(*looks, strict=True)))
-        for name, looks in found.items()
+        name: Curves(*map(torch.cat, zip(*parts, strict=True))) for name, parts in found.items()
     }
 
 
@@ -161,3 +148,7 @@ def doublings(
 def _by_rate(part: Tensor) -> Tensor:
     """Mean over positions, and over sequences in front of the rates."""
     return part.mean(-1) if part.dim() == 2 else part.mean(-1).flatten(0, -2).mean(0)
+
+
+def _joined(curves: list[Curves], join: Callable[[tuple[Tensor, ...]], Tensor]) -> Curves:
+    return Curves(*(join(parts) for parts in zip(*curves, strict=True)))

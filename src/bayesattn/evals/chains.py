@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.evals.bits import entropy, entropy_errors, kl_divergence
+from bayesattn.bits import entropy, entropy_errors, kl_divergence
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.evals.prediction import Model, device_of, evaluating, predict
 from bayesattn.tunnels import Batch, GroupFilter, Hops

@@ -5,6 +5,7 @@ every scored position, beside predictors that infer nothing. Steps inside and be
 the number of steps that the model was trained on, are never averaged together.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,12 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesattn.evals.baselines import entropy_baselines, trivial_predictions
-from bayesattn.evals.bits import entropy_errors, kl_divergence
-from bayesattn.evals.bootstrap import Estimate, bootstrap_estimate, resampling_weights
-from bayesattn.evals.calibration import reliability
+from bayesattn.bits import entropy_errors, kl_divergence
 from bayesattn.evals.prediction import Model, device_of, evaluating, predict
 from bayesattn.evals.scores import METRICS, Scores
+from bayesattn.stats import Estimate, Interval, percentiles, resampling_weights
+from bayesattn.tunnels import trivial
 from bayesattn.tunnels.base import Batch, Tunnel
 
 EVAL_SEED = 7_000_000_002
@@ -69,9 +69,8 @@ class Part:
 
     def reliability(self, predictor: str = "model") -> dict[str, list[float]]:
         """Confidence against frequency, by bins of confidence."""
-        s = self.scores[predictor]
-        bins = reliability(s.confidence, s.correct, s.bayes_confidence)
-        return {name: _floats(column) for name, column in bins._asdict().items()}
+        bins = self.scores[predictor].reliability()
+        return {name: _floats(column) for name, column in bins.items()}
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Fidelity:
             for predictor, estimates in part.estimates.items():
                 rows.append(_row(name, part, predictor, estimates))
             for kind, mae in part.entropy_mae.items():
-                only = {"mae_tok": Estimate(mae, mae, mae)}
+                only = {"mae_tok": Estimate(mae, Interval(mae, mae))}
                 rows.append(_row(name, part, f"{kind} entropy", only))
         return rows
 
@@ -146,12 +145,30 @@ def measure(
         name: Part(
             steps.start + 1,
             _all_scores(scores, batch, steps),
-            entropy_baselines(batch.posterior[:, steps]),
+            {
+                "constant": trivial.constant_entropy_mae(batch.posterior[:, steps]),
+                "instance": trivial.instance_entropy_mae(batch.posterior[:, steps]),
+            },
         )
         for name, steps in sides.items()
         if len(batch.scored[steps])
     }
     return Fidelity(tunnel.to_dict(), sequences, seed, parts)
+
+
+def measure_stretched(
+    model: Model, trained: Tunnel, longer: Tunnel, *, sequences: int, seed: int = EVAL_SEED
+) -> Fidelity:
+    """Steps that the model was trained on inside, further ones beyond the horizon.
+
+    Where a longer tunnel has as many steps, only further apart, it is beyond the horizon as a
+    whole, and inside is the tunnel that was trained on.
+    """
+    if longer.horizon != trained.horizon or longer == trained:
+        return measure(model, longer, sequences=sequences, seed=seed, horizon=trained.horizon)
+    inside = measure(model, trained, sequences=sequences, seed=seed)
+    beyond = measure(model, longer, sequences=sequences, seed=seed, horizon=0)
+    return Fidelity(beyond.tunnel, sequences, seed, {**inside.parts, **beyond.parts})
 
 
 def quick_fidelity(model: Model, batch: Batch) -> dict[str, float]:
@@ -187,18 +204,29 @@ def _model_scores(model: Model, batch: Batch, batch_size: int) -> Scores:
 
 def _all_scores(model: Scores, batch: Batch, steps: slice) -> dict[str, Scores]:
     posterior, labels = batch.posterior[:, steps], batch.labels[:, steps]
-    others: dict[str, Tensor] = {"bayes": posterior}
-    others |= trivial_predictions(posterior)
+    # The constants are fitted on the very posteriors they are judged by: none can be stronger.
+    others = {
+        "bayes": posterior,
+        "uniform": trivial.uniform_predictor(posterior),
+        "constant": trivial.constant_predictor(posterior),
+        "instance": trivial.instance_predictor(posterior),
+    }
     return {"model": model.at(steps)} | {
         name: Scores.compare(probs.log(), posterior, labels) for name, probs in others.items()
     }
 
 
 def _estimates(scores: Scores, weights: Tensor) -> dict[str, Estimate]:
-    sequences = scores.kl.shape[0]
-    values = scores.metrics(torch.ones(1, sequences, dtype=torch.float64))
+    values = scores.metrics(torch.ones_like(weights[:1]))
     resampled = scores.metrics(weights)
-    return {name: bootstrap_estimate(values[name][0], resampled[name]) for name in METRICS}
+    return {name: _estimate(float(values[name]), resampled[name]) for name in METRICS}
+
+
+def _estimate(value: float, resampled: Tensor) -> Estimate:
+    if not resampled.isfinite().all():  # one infinite sequence is enough; left out, 0 · inf
+        return Estimate(value, Interval(value, value))
+    low, high = percentiles(resampled, value)
+    return Estimate(value, Interval(max(0.0, low), max(0.0, high)))
 
 
 def _floats(values: Tensor) -> list[float]:
@@ -212,8 +240,8 @@ def _row(name: str, part: Part, predictor: str, estimates: dict[str, Estimate]) 
         "predictor": predictor,
     }
     for metric in METRICS:
-        estimate = estimates.get(metric)
-        known = estimate is not None and estimate.value == estimate.value
-        for ending, number in zip(("", "_low", "_high"), estimate or (None,) * 3, strict=True):
-            row[metric + ending] = number if known else None
+        value, interval = estimates.get(metric, (math.nan, (None, None)))
+        known = not math.isnan(value)
+        numbers = (value, *interval) if known else (None, None, None)
+        row |= {metric: numbers[0], f"{metric}_low": numbers[1], f"{metric}_high": numbers[2]}
     return row

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bayesattn.training.language import LanguageModel
+from bayesattn.models.open import LanguageModel
 
 
 @dataclass(frozen=True)

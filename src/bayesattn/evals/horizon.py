@@ -1,8 +1,8 @@
 """Beyond which length SSMax counts only the keys that a head's prior leaves in play."""
 
 from bayesattn.attention import SSMax
-from bayesattn.evals.token_lengths import one_length
-from bayesattn.training.language import LanguageModel
+from bayesattn.evals.lengths import one_length
+from bayesattn.models.open import LanguageModel
 
 
 def set_horizon(language_model: LanguageModel, horizon: str) -> None:

@@ -1,20 +1,13 @@
-"""Fidelity of a model at other lengths than it was trained on."""
+"""Lengths as people write them: "10x" of the training length, or a number of tokens or steps."""
 
 import re
 
-from bayesattn.evals.fidelity import EVAL_SEED, Fidelity, measure
-from bayesattn.evals.prediction import Model
 from bayesattn.tunnels.base import Tunnel
 
 
 def stretch(tunnel: Tunnel, length: str) -> Tunnel:
     """`tunnel` at a length such as "10x", a multiple of its own, or "50", a number of steps."""
-    if times := re.fullmatch(r"(\d+(?:\.\d+)?)x", length):
-        factor = float(times[1])
-    elif re.fullmatch(r"\d+", length):
-        factor = int(length) / tunnel.horizon
-    else:
-        factor = 0.0
+    factor = _multiple(length, tunnel.horizon)
     if factor == 0:
         raise ValueError(f"length is a multiple such as 10x or a number of steps, not {length!r}")
     longer = tunnel if factor == 1 else tunnel.stretched(factor)
@@ -25,16 +18,35 @@ def stretch(tunnel: Tunnel, length: str) -> Tunnel:
     return longer
 
 
-def measure_stretched(
-    model: Model, trained: Tunnel, longer: Tunnel, *, sequences: int, seed: int = EVAL_SEED
-) -> Fidelity:
-    """Steps that the model was trained on inside, further ones beyond the horizon.
+def token_lengths(text: str, trained: int) -> dict[str, int]:
+    """Number of tokens by what was written, shortest first.
 
-    Where a longer tunnel has as many steps, only further apart, it is beyond the horizon as a
-    whole, and inside is the tunnel that was trained on.
+    Args:
+        text: separated by commas, each a multiple such as 8x or a number of tokens.
+        trained: tokens of a training sequence.
     """
-    if longer.horizon != trained.horizon or longer == trained:
-        return measure(model, longer, sequences=sequences, seed=seed, horizon=trained.horizon)
-    inside = measure(model, trained, sequences=sequences, seed=seed)
-    beyond = measure(model, longer, sequences=sequences, seed=seed, horizon=0)
-    return Fidelity(beyond.tunnel, sequences, seed, {**inside.parts, **beyond.parts})
+    lengths: dict[str, int] = {}
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        lengths[word] = round(_multiple(word, trained) * trained)
+        if lengths[word] < 1:
+            raise ValueError(
+                f"a length is a multiple such as 8x or a number of tokens, not {word!r}"
+            )
+    if not lengths:
+        raise ValueError("name at least one length, such as 1x,2x,4x")
+    return dict(sorted(lengths.items(), key=lambda item: item[1]))
+
+
+def one_length(text: str, trained: int) -> int:
+    """Number of tokens of a single one."""
+    lengths = list(token_lengths(text, trained).values())
+    if len(lengths) != 1:
+        raise ValueError(f"give one length, not {text!r}")
+    return lengths[0]
+
+
+def _multiple(word: str, unit: int) -> float:
+    """How many units long; 0 for what is no length."""
+    if times := re.fullmatch(r"(\d+(?:\.\d+)?)x", word):
+        return float(times[1])
+    return int(word) / unit if re.fullmatch(r"\d+", word) else 0.0

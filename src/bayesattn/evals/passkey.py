@@ -11,7 +11,7 @@ passkeys in it, as those of our recipes are, have an advantage that the authors'
 # (torch leaves some members untyped)
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,11 +20,11 @@ from torch import Tensor
 
 from bayesattn.corpora import NeedleMaker, Prompts
 from bayesattn.evals.answers import Answers, identity_of, key_of
+from bayesattn.evals.lengths import token_lengths
 from bayesattn.evals.memory import MEMORY, check_length
 from bayesattn.evals.prefill import Reader, check_tolerance, read_rows, reading_work
-from bayesattn.evals.token_lengths import token_lengths
+from bayesattn.models.open import LanguageModel
 from bayesattn.stats import Interval, wilson_interval
-from bayesattn.training.language import LanguageModel
 
 Scoring = Literal["teacher", "generated"]
 SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
@@ -55,16 +55,7 @@ class Cell:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {
-            "requested": self.requested,
-            "length": self.length,
-            "depth": self.depth,
-            "correct": self.correct,
-            "total": self.total,
-            "accuracy": self.accuracy,
-            "low": self.interval.low,
-            "high": self.interval.high,
-        }
+        return asdict(self) | {"accuracy": self.accuracy} | self.interval._asdict()
 
 
 @dataclass(frozen=True)
@@ -92,16 +83,8 @@ class Passkey:
         lengths = [cell.to_json() for cell in self.by_length()]
         for row in lengths:
             del row["depth"]
-        return {
-            "model": self.model,
-            "trained": self.trained,
-            "kind": self.kind,
-            "scoring": self.scoring,
-            "seed": self.seed,
-            "tolerance": self.tolerance,
-            "lengths": lengths,
-            "cells": [cell.to_json() for cell in self.cells],
-        }
+        settings = {name: value for name, value in vars(self).items() if name != "cells"}
+        return {**settings, "lengths": lengths, "cells": [cell.to_json() for cell in self.cells]}
 
 
 def passkey(

@@ -21,8 +21,8 @@ from transformers import PreTrainedModel
 
 from bayesattn.evals.memory import MEMORY
 from bayesattn.evals.prefill import TOGETHER, Reader, check_tolerance
+from bayesattn.models.open import LanguageModel
 from bayesattn.stats import mean_interval
-from bayesattn.training.language import LanguageModel
 
 
 @dataclass(frozen=True)

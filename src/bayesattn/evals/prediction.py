@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesattn.evals.bits import log_probabilities
+from bayesattn.bits import log_probabilities
 
 Model = Callable[..., Tensor]
 """From inputs to logits [B, T, outcomes]; or, if it takes `scored`, at those positions only."""

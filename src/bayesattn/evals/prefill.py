@@ -24,9 +24,8 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from bayesattn.evals.memory import MEMORY, check_length, chunk_size, whole_only
+from bayesattn.evals.memory import MEMORY, check_length, chunk_size, make_room, whole_only
 from bayesattn.evals.prediction import evaluating
-from bayesattn.evals.room import make_room
 
 TOGETHER = 8192  # tokens of short sequences that are read at once
 _PLAIN = {"full_attention", "sliding_attention", "chunked_attention"}

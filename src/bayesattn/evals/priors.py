@@ -7,8 +7,7 @@ attend, H heads.
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -18,10 +17,10 @@ from bayesattn.attention import SSMax, Visibility
 from bayesattn.attention.ssmax import temperatures
 from bayesattn.models import BayesForCausalLM
 from bayesattn.models.layers import BayesAttention, BayesDecoderLayer
+from bayesattn.models.open import LanguageModel, find
 from bayesattn.priors import GeneralizedGaussian, Prior
 from bayesattn.priors.generalized_gaussian import HeadClass
-from bayesattn.training.language import LanguageModel
-from bayesattn.training.runs import Run
+from bayesattn.runs import Run
 
 REACH = 1e-3
 """A head reaches as far as its prior is this share of its largest value."""
@@ -29,16 +28,16 @@ LARGEST_DROP = 700.0
 """Largest fall of a log-prior that is looked for: `Prior.reach` takes its exponential."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Head:
     """The prior of one head. The thetas, mu and kind are None if it is no generalised Gaussian."""
 
     layer: int
     head: int
-    theta_alpha: float | None
-    theta_beta: float | None
-    mu: float | None
-    kind: HeadClass | None
+    theta_alpha: float | None = None
+    theta_beta: float | None = None
+    mu: float | None = None
+    kind: HeadClass | None = None
     reach: float
     """Tokens; infinite for heads that look as far as there is text."""
     temperature: float | None
@@ -58,6 +57,13 @@ class Movement:
     """[steps, L, H]."""
     theta_beta: Tensor
     """[steps, L, H]."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        thetas = {"theta_alpha": self.theta_alpha, "theta_beta": self.theta_beta}
+        return {"steps": self.steps} | {
+            name: path.numpy().tolist() for name, path in thetas.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -95,12 +101,7 @@ class Priors:
             "reach_share": REACH,
             "classes": self.counts(),
             "heads": [head.to_json() for head in self.heads],
-            "movement": moved
-            and {
-                "steps": moved.steps,
-                "theta_alpha": moved.theta_alpha.numpy().tolist(),
-                "theta_beta": moved.theta_beta.numpy().tolist(),
-            },
+            "movement": moved and moved.to_json(),
         }
 
 
@@ -154,33 +155,28 @@ def prior_of(model: BayesForCausalLM, attention: BayesAttention) -> Prior:
 
 
 def run_of(source: str) -> Run | None:
-    """The run in a folder; None if it is something else."""
-    if not (Path(source) / "config.json").exists():
-        return None
-    run = Run.open(source)
-    return None if "model_type" in run.config else run
+    """The run of that name; None if it is something else."""
+    found = find(source)
+    return Run.open(found.location) if found.run else None
 
 
 @torch.no_grad()
 def _heads(layer: int, prior: Prior, ssmax: SSMax | None, temper: Tensor) -> list[Head]:
-    heads = range(prior.num_heads)
-    thetas: list[Any] = [(None, None, None, None) for _ in heads]
-    if isinstance(prior, GeneralizedGaussian):
-        columns = (prior.theta_alpha, prior.theta_beta, prior.mu)
-        thetas = [
-            (*(float(column[head]) for column in columns), kind)
-            for head, kind in zip(heads, prior.classes(), strict=True)
-        ]
-    return [
-        Head(
-            layer,
-            head,
-            *thetas[head],
+    heads: list[Head] = []
+    shaped = prior if isinstance(prior, GeneralizedGaussian) else None
+    for head in range(prior.num_heads):
+        own = Head(
+            layer=layer,
+            head=head,
             reach=_reach(prior, head, float(temper[head])),
             temperature=None if ssmax is None else float(ssmax.scale[head]),
         )
-        for head in heads
-    ]
+        if shaped is not None:
+            names = ("theta_alpha", "theta_beta", "mu")
+            thetas = {name: float(getattr(shaped, name)[head]) for name in names}
+            own = replace(own, kind=shaped.classes()[head], **thetas)
+        heads.append(own)
+    return heads
 
 
 @torch.no_grad()

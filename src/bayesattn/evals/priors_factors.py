@@ -19,8 +19,8 @@ from bayesattn.evals.priors import attending, our_model, prior_of
 from bayesattn.models import BayesForCausalLM
 from bayesattn.models.layers import BayesAttention
 from bayesattn.models.layout import Layout
+from bayesattn.models.open import LanguageModel
 from bayesattn.priors import Prior
-from bayesattn.training.language import LanguageModel
 
 LONGEST = 512
 """Tokens of a prompt that one can look at."""

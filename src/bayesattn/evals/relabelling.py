@@ -13,9 +13,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from bayesattn.evals.bits import entropy, total_variation
+from bayesattn.bits import entropy, total_variation
 from bayesattn.evals.fidelity import EVAL_SEED, quick_fidelity
 from bayesattn.evals.prediction import Model, device_of, evaluating, predict
+from bayesattn.linear import linear_cka
 from bayesattn.tunnels import HMM, Batch
 
 
@@ -88,13 +89,6 @@ def random_names(sequences: int, states: int, generator: torch.Generator) -> Ten
     names = torch.rand(sequences, states, generator=generator).argsort(dim=1)
     same = (names == torch.arange(states)).all(dim=1, keepdim=True)
     return torch.where(same, names.roll(1, 1), names)
-
-
-def linear_cka(first: Tensor, second: Tensor) -> float:
-    """‖X'Y‖² / (‖X'X‖ ‖Y'Y‖) of centred X and Y [n, D]."""
-    x, y = first.double() - first.double().mean(0), second.double() - second.double().mean(0)
-    squares = [product.square().sum() for product in (x.T @ y, x.T @ x, y.T @ y)]
-    return float(squares[0] / (squares[1] * squares[2]).sqrt())
 
 
 def relative_distance(first: Tensor, second: Tensor) -> float:

@@ -1,6 +1,11 @@
 """What one predictor scores, per sequence and step, and the metrics that are means of it.
 
 N sequences, S steps (scored positions), R resamples.
+
+Calibration: does an outcome that is given probability p come true in a share p of all cases? Tokens
+are put into bins by the confidence c, the probability of the most probable outcome, and
+ECE = Σ_bins (n_bin / n) |mean correct - mean c|. It is above 0 even for the exact posterior, by
+the luck of the sampled labels: compare it with the posterior's own.
 """
 
 from dataclasses import dataclass, fields
@@ -8,11 +13,12 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from bayesattn.evals.bits import entropy, kl_divergence, total_variation
-from bayesattn.evals.calibration import calibration_errors
+from bayesattn.bits import entropy, kl_divergence, total_variation
 
 CERTAIN = 1e-9
 """A posterior is a delta, and an outcome is as probable as the most probable one, to this much."""
+BINS = 15
+"""Of confidence."""
 
 METRICS = {
     "kl": "mean KL(Bayes ‖ model), bits",
@@ -101,3 +107,33 @@ class Scores:
         result["recall"] = weights @ (self.certain * self.correct).sum(dim=1) / known
         result["ece"] = calibration_errors(self.confidence, self.correct, weights)
         return {name: result[name] for name in METRICS}
+
+    def reliability(self) -> dict[str, Tensor]:
+        """Means over the tokens of each bin of confidence that has any.
+
+        `frequency` is how often the most probable outcome was the sampled one, `bayes` its exact
+        posterior probability: the frequency without the luck of sampling.
+        """
+        index = _bins(self.confidence).flatten()
+        count = torch.bincount(index, minlength=BINS)
+        filled = count > 0
+        columns = {
+            "confidence": self.confidence,
+            "frequency": self.correct,
+            "bayes": self.bayes_confidence,
+        }
+        return {"tokens": count[filled]} | {
+            name: torch.bincount(index, column.flatten(), BINS)[filled] / count[filled]
+            for name, column in columns.items()
+        }
+
+
+def _bins(confidence: Tensor) -> Tensor:
+    return (confidence * BINS).long().clamp(0, BINS - 1)
+
+
+def calibration_errors(confidence: Tensor, correct: Tensor, weights: Tensor) -> Tensor:
+    """ECE [R] of tokens [N, S], if sequence n stood there `weights[r, n]` times; weights [R, N]."""
+    gaps = confidence.new_zeros(confidence.shape[0], BINS)
+    gaps.scatter_add_(1, _bins(confidence), correct - confidence)
+    return (weights @ gaps).abs().sum(dim=1) / (weights.sum(dim=1) * confidence.shape[1])

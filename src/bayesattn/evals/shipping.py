@@ -11,14 +11,14 @@ from typing import Any, cast
 
 from torch import nn
 
-from bayesattn.evals.fidelity import Fidelity
-from bayesattn.evals.lengths import measure_stretched, stretch
+from bayesattn.evals.fidelity import Fidelity, measure_stretched
+from bayesattn.evals.lengths import stretch
 from bayesattn.evals.passkey import passkey
+from bayesattn.files import write_json
 from bayesattn.models.architectures import Architecture
-from bayesattn.training import Run, TrainConfig, load_predictor
-from bayesattn.training.checkpoint import save_checkpoint
-from bayesattn.training.files import write_json
-from bayesattn.training.language import load_language_model
+from bayesattn.models.open import open_language, open_tunnel
+from bayesattn.runs.checkpoint import save_checkpoint
+from bayesattn.training import Run, TrainConfig
 from bayesattn.training.tunnel import parse_config
 from bayesattn.tunnels import Tunnel
 from bayesattn.zoo import LANGUAGE, MODELS
@@ -30,7 +30,7 @@ def ship(run: Run, name: str, length: str = "1x", models: Path = MODELS) -> Path
     """Copy the weights that count, with config, command and fidelity, to `models/name`."""
     _require_finished(run)
     tunnel, architecture, config = parse_config(run)
-    model, _ = load_predictor(run)
+    model, _ = open_tunnel(run)
     found: Fidelity = measure_stretched(model, tunnel, stretch(tunnel, length), sequences=SEQUENCES)
     target = _copy(run, model, models / name, train_command(tunnel, architecture, config))
     write_json(target / "fidelity.json", {"parameters": _count(model), **found.to_json()})
@@ -42,7 +42,7 @@ def ship_language(run: Run, name: str, lengths: str = "1x", models: Path = LANGU
     _require_finished(run)
     if not run.config["command"]:
         raise ValueError(f"The run in {run.folder} says no command that would train it again.")
-    language_model = load_language_model(run)
+    language_model = open_language(run)
     found = passkey(language_model, lengths).to_json() | {"model": name}
     words: list[str] = shlex.split(run.config["command"])
     words[words.index("--out") + 1] = "RUN"

@@ -2,12 +2,13 @@
 
 import difflib
 import math
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
 
 from bayesattn.attention import KERNELS, SCOPES
@@ -28,6 +29,31 @@ _POSITIVE = (
     "num_experts",
     "num_experts_per_tok",
 )
+
+# What transformers, its quantisers and older versions of it pass to any config or save with it,
+# besides its own attributes. Generation settings were once part of a config.
+_OF_TRANSFORMERS = {
+    *GenerationConfig().to_dict(),
+    "attn_implementation",
+    "auto_map",
+    "custom_pipelines",
+    "experts_implementation",
+    "finetuning_task",
+    "model_type",
+    "num_labels",
+    "partial_rotary_factor",
+    "per_layer_config",
+    "prefix",
+    "pruned_heads",
+    "quantization_config",
+    "rope_scaling",
+    "rope_theta",
+    "task_specific_params",
+    "tokenizer_class",
+    "torch_dtype",
+    "torchscript",
+    "use_bfloat16",
+}
 
 
 @strict
@@ -103,11 +129,11 @@ class BayesConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Fill in what follows from other fields, then check everything."""
-        names = [field.name for field in fields(self)]
-        for name in kwargs:
-            # PreTrainedConfig keeps any extra keyword: a misspelt setting would have no effect.
-            if close := difflib.get_close_matches(name, names, n=1, cutoff=0.85):
-                raise ValueError(f"unknown setting {name!r}: did you mean {close[0]!r}?")
+        # PreTrainedConfig keeps any extra keyword: a misspelt setting would have no effect.
+        for name in _unknown(kwargs):
+            near = _nearest(name, cutoff=0.6)
+            hint = f"did you mean {near[0]!r}?" if near else "BayesConfig has no such field."
+            raise ValueError(f"unknown setting {name!r}: {hint}")
         if self.head_dim is None and self.num_attention_heads > 0:
             if self.hidden_size % self.num_attention_heads:
                 raise ValueError(
@@ -133,6 +159,17 @@ class BayesConfig(PreTrainedConfig):
             self.rope_parameters = None
         # `@strict` would run this too, but wraps the sentence in an error of its own.
         self.validate_architecture()
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """From a file, in which other programs may have left notes of their own: they are kept."""
+        notes = [name for name in _unknown(config_dict) if not _nearest(name, cutoff=0.75)]
+        known = {name: value for name, value in config_dict.items() if name not in notes}
+        found = super().from_dict(known, **kwargs)
+        config = found[0] if isinstance(found, tuple) else found
+        for name in notes:
+            setattr(config, name, config_dict[name])
+        return found
 
     def validate_architecture(self) -> None:
         """Raise ValueError with one sentence about the first setting that cannot work."""
@@ -186,6 +223,19 @@ class BayesConfig(PreTrainedConfig):
             raise ValueError(
                 f"rope_type {rope['rope_type']!r} needs a factor of 1 or more, not {factor!r}"
             )
+
+
+def _unknown(settings: Iterable[str]) -> list[str]:
+    """Names that mean nothing to us or to transformers."""
+    known = _OF_TRANSFORMERS.union(field.name for field in fields(BayesConfig))
+    strange = (name for name in settings if name not in known and not name.startswith("_"))
+    return [name for name in strange if not hasattr(PreTrainedConfig, name)]
+
+
+def _nearest(name: str, cutoff: float) -> list[str]:
+    """The field that was meant, if one is so similar."""
+    names = [field.name for field in fields(BayesConfig)]
+    return difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
 
 
 def _one_of(name: str, value: object, allowed: Any) -> None:

@@ -22,7 +22,8 @@ from transformers.masking_utils import (
     sliding_window_overlay,
 )
 
-from bayesattn.attention.kernels.dense import repeat_heads, softmax
+from bayesattn.attention.kernels.dense import heat, repeat_heads, softmax, weigh
+from bayesattn.attention.posterior import table_of
 from bayesattn.attention.ssmax import SSMax, log_visible, temperature
 from bayesattn.models.layers import attend_and_record
 from bayesattn.models.layout import left_padding
@@ -179,22 +180,20 @@ def _attend_dense(
     visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
     if bool((visible & (distance < 0)).any()):
         raise ValueError("a prior over distance needs a causal mask, and this one shows the future")
-    query = query * (query.shape[-1] ** -0.5 if scale is None else scale)
-    scores = torch.matmul(query, repeat_heads(key, heads).transpose(-1, -2))
     prior, ssmax = getattr(module, "prior", None), getattr(module, "ssmax", None)
-    bias = None
-    if prior is not None:
-        bias = prior.table(len(index))[:, distance.clamp(min=0)]
+    wide = torch.promote_types(query.dtype, torch.float32)
+    table = table_of(prior, len(index), wide)
+    log_prior = None if table is None else table[:, distance.clamp(min=0)]
     if ssmax is not None:
-        temper = temperature(ssmax.scale, _log_n(ssmax, bias, visible, scores.dtype))[..., None]
-        scores = scores * temper
-        if bias is not None and ssmax.scope == "content+prior":
-            bias = bias * temper
-    if bias is not None:
-        scores = scores + bias
+        temper = temperature(ssmax.scale.to(wide), _log_n(ssmax, log_prior, visible, wide))
+        query = heat(query, temper)
+        if log_prior is not None and ssmax.scope == "content+prior":
+            log_prior = log_prior * temper[..., None]
     if mask.dtype != torch.bool:
-        scores = scores + mask.masked_fill(~visible, 0.0)
-    posterior = softmax(scores, visible)
+        added = mask.masked_fill(~visible, 0.0)
+        log_prior = added if log_prior is None else log_prior + added
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    posterior = weigh(query, key, log_prior, visible, factor)
     output = posterior.to(value.dtype) @ repeat_heads(value, heads)
     return output.transpose(1, 2).contiguous(), posterior
 

@@ -59,6 +59,14 @@ def build_ssmax(config: BayesConfig) -> SSMax | None:
         return SSMax(heads, learned=learned, scope=scope, horizon=horizon)
 
 
+def keep_frozen(model: nn.Module) -> None:
+    """Freeze again what the priors and temperatures in `model` were made not to learn."""
+    for module in model.modules():
+        if isinstance(module, Prior | SSMax):
+            for name in module.frozen:
+                getattr(module, name).requires_grad_(False)
+
+
 def attend_and_record(
     output_attentions: bool,
     q: Tensor,

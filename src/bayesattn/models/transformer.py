@@ -11,6 +11,7 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from bayesattn.attention import SSMax
+from bayesattn.checks import readable
 from bayesattn.encodings import ENCODINGS, Learned
 from bayesattn.models.config import BayesConfig
 from bayesattn.models.layers import (
@@ -19,10 +20,10 @@ from bayesattn.models.layers import (
     BayesDecoderLayer,
     build_prior,
     full_precision,
+    keep_frozen,
 )
 from bayesattn.models.layout import lay_out
 from bayesattn.priors import Prior, Uniform
-from bayesattn.priors.base import readable
 
 # Keywords that Hugging Face code passes to any model and that cannot change the result here.
 _HARMLESS = {"output_attentions", "output_hidden_states", "num_items_in_batch", "token_type_ids"}
@@ -66,6 +67,13 @@ class BayesPreTrainedModel(PreTrainedModel):
             init.normal_(module.table, std=module.std)
         elif isinstance(module, nn.Linear | nn.Embedding | nn.RMSNorm):
             module.reset_parameters()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As of transformers, but what is frozen stays so: it makes all that it reads trainable."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        keep_frozen(loaded[0] if isinstance(loaded, tuple) else loaded)
+        return loaded
 
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:

@@ -1,10 +1,10 @@
 """Priors: what attention believes about the distance to a key before it looks at the content."""
 
-import difflib
 import inspect
 import warnings
 from typing import Any
 
+from bayesattn.checks import registered
 from bayesattn.priors.base import Prior
 from bayesattn.priors.bucketed import Bucketed
 from bayesattn.priors.generalized_gaussian import GeneralizedGaussian
@@ -38,11 +38,7 @@ def make_prior(name: str, num_heads: int, **options: Any) -> Prior:
     >>> make_prior("ggd", 8, init="mixed")
     GeneralizedGaussian(num_heads=8, init='mixed', learn_mu=False)
     """
-    if name not in PRIORS:
-        near = difflib.get_close_matches(name, PRIORS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"unknown prior {name!r}{hint}; choose one of {', '.join(PRIORS)}")
-    kind = PRIORS[name]
+    kind = registered("prior", name, PRIORS)
     allowed = [option for option in inspect.signature(kind).parameters if option != "num_heads"]
     for option in options:
         if option not in allowed:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
+from bayesattn.checks import at_least, readable
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -27,6 +29,8 @@ class Prior(nn.Module, ABC):
     """
 
     name: ClassVar[str]
+    frozen: tuple[str, ...] = ()
+    """Names of parameters that are not to be trained."""
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
@@ -117,18 +121,6 @@ class Prior(nn.Module, ABC):
     @property
     def _dtype(self) -> torch.dtype:
         return torch.promote_types(self._anchor.dtype, torch.float32)
-
-
-def at_least(name: str, value: object, minimum: int) -> int:
-    """`value` if it is an integer of at least `minimum`, an error naming it otherwise."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise ValueError(f"{name} must be an integer of at least {minimum}, not {value!r}")
-    return value
-
-
-def readable(values: Tensor) -> bool:
-    """Whether looking at values is cheap: no GPU has to wait for it, no compiled graph breaks."""
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def wide(values: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bayesattn.priors.base import Prior, at_least, wide
+from bayesattn.checks import at_least
+from bayesattn.priors.base import Prior, wide
 from bayesattn.priors.drawing import draw_to_file
 
 

@@ -18,7 +18,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bayesattn.priors.base import Prior, readable, wide
+from bayesattn.checks import readable
+from bayesattn.priors.base import Prior, wide
 from bayesattn.priors.drawing import draw_to_file
 from bayesattn.priors.laplace import alibi_log2_slopes
 
@@ -75,6 +76,7 @@ class GeneralizedGaussian(Prior):
         self.theta_alpha = nn.Parameter(torch.empty(num_heads))
         self.theta_beta = nn.Parameter(torch.empty(num_heads))
         self.theta_mu = nn.Parameter(torch.empty(num_heads), requires_grad=learn_mu)
+        self.frozen = () if learn_mu else ("theta_mu",)
         # A seed instead of the samples: resetting, also after the meta device, repeats them.
         self._seed = 0
         if init == "sampled":

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bayesattn.evals.bits import entropy_errors, kl_divergence, log_probabilities
+from bayesattn.bits import entropy_errors, kl_divergence, log_probabilities
 from bayesattn.evals.prediction import evaluating
 from bayesattn.probes.anatomy import Anatomy, anatomy
 from bayesattn.probes.capture import Captured, capture, first_tensor, hanging

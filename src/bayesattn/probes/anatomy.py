@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from bayesattn.attention.kernels.dense import bias, repeat_heads, softmax
+from bayesattn.attention.kernels.dense import heat, posterior
+from bayesattn.attention.posterior import table_of
 from bayesattn.attention.ssmax import temperatures
 from bayesattn.attention.visibility import Visibility, first_visible
 from bayesattn.encodings import Rotation
@@ -23,7 +24,6 @@ from bayesattn.models.architectures import Predictor
 from bayesattn.models.architectures.transformer import TransformerBody
 from bayesattn.models.layers import BayesAttention, BayesDecoderLayer
 from bayesattn.models.layout import Layout, lay_out
-from bayesattn.priors import Prior, Uniform
 from bayesattn.probes.errors import NotApplicableError
 
 
@@ -94,30 +94,12 @@ class AttentionPart:
         window = self.module.config.sliding_window
         seen = Visibility(count, layout.offset, first, window, layout.exempt)
         wide = torch.promote_types(q.dtype, torch.float32)
-        visible, table = seen.mask(q.device), self._table(call, seen, wide)
-        log_prior = None if table is None else bias(table, seen)
-        ssmax = self.module.ssmax
-        content_factor, prior_factor = temperatures(ssmax, table, seen, wide, q.device)
-        if log_prior is not None and prior_factor is not None:
-            log_prior = log_prior * prior_factor[..., None]
-        if rows is not None:
-            visible = visible.index_select(2, rows)
-            log_prior = None if log_prior is None else log_prior.index_select(2, rows)
-        if content_factor is not None:
-            factor = content_factor if rows is None else content_factor.index_select(2, rows)
-            q = (q * factor[..., None]).to(q.dtype)
-        k = repeat_heads(k, q.shape[1])
-        content = torch.matmul(q * (1 / math.sqrt(q.shape[-1])), k.transpose(-1, -2))
-        if first is not None:
-            return softmax(content if log_prior is None else content + log_prior, visible)
-        hidden = torch.zeros(visible.shape, device=q.device).masked_fill(~visible, float("-inf"))
-        return content.add_(hidden if log_prior is None else log_prior + hidden).softmax(-1)
-
-    def _table(self, call: Call, seen: Visibility, wide: torch.dtype) -> Tensor | None:
-        prior: Prior | Tensor | None = self.module.prior if call.table is None else call.table
-        if prior is None or isinstance(prior, Uniform):
-            return None
-        return (prior if isinstance(prior, Tensor) else prior.table(seen.span)).to(wide)
+        table = table_of(self.module.prior if call.table is None else call.table, seen.span, wide)
+        heat_of, temper = temperatures(self.module.ssmax, table, seen, wide, q.device)
+        if heat_of is not None and rows is not None:
+            heat_of = heat_of.index_select(2, rows)
+        scale = 1 / math.sqrt(q.shape[-1])
+        return posterior(heat(q, heat_of), k, table, temper, seen, scale, rows)
 
 
 @dataclass(frozen=True)

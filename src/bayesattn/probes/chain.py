@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.evals.bits import entropy
+from bayesattn.bits import entropy
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.evals.prediction import evaluating
 from bayesattn.models.architectures import Predictor

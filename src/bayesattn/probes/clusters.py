@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesattn.evals.bits import entropy
+from bayesattn.bits import entropy
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture

@@ -27,13 +27,14 @@ import torch
 from torch import Generator, Tensor
 
 from bayesattn.evals.fidelity import EVAL_SEED, quick_fidelity
-from bayesattn.evals.relabelling import linear_cka
+from bayesattn.linear import linear_cka, principal_axes
 from bayesattn.models.architectures import Predictor
+from bayesattn.models.open import open_tunnel
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import Captured, capture
 from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.measured import plain
-from bayesattn.training import Run, load_predictor
+from bayesattn.training import Run
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.tunnels import Batch
 
@@ -129,10 +130,10 @@ def measure_drift(run: Run, *, sequences: int = 128, seed: int = EVAL_SEED) -> D
         kept = "no checkpoint" if not steps else f"{len(steps)} checkpoints, of the end only"
         kept = "one checkpoint only" if len(steps) == 1 else kept
         raise NotApplicableError(f"the run kept {kept}: train with --dynamics to follow a training")
-    final, tunnel = load_predictor(run, steps[-1])
+    final, tunnel = open_tunnel(run, steps[-1])
     anatomy(final).require_attention()
     batch = tunnel.sample(sequences, Generator().manual_seed(seed))
-    models = [load_predictor(run, step)[0] for step in steps[:-1]]
+    models = [open_tunnel(run, step)[0] for step in steps[:-1]]
     return follow(steps, [*models, final], batch)
 
 
@@ -187,10 +188,7 @@ def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
 
 def subspace_overlap(first: Tensor, second: Tensor, rank: int) -> float:
     """Mean cos² of the angles between the first `rank` principal directions of rows [n, d]."""
-    spans: list[Tensor] = []
-    for rows in (first, second):
-        rows = rows.double() - rows.double().mean(0)
-        spans.append(torch.linalg.svd(rows, full_matrices=False).Vh[:rank])
+    spans = [principal_axes(rows)[1][:rank] for rows in (first, second)]
     return float((spans[0] @ spans[1].T).square().sum() / rank)
 
 

@@ -8,6 +8,7 @@ import torch
 
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.models.architectures import Predictor, build
+from bayesattn.models.open import open_tunnel
 from bayesattn.probes.ablation import Ablations, measure_ablations
 from bayesattn.probes.clusters import Clusters, measure_clusters
 from bayesattn.probes.drift import Drift, measure_drift
@@ -18,7 +19,7 @@ from bayesattn.probes.keys import KeyFrame, measure_keys
 from bayesattn.probes.measured import plain
 from bayesattn.probes.selfcheck import SelfCheck, check_capture
 from bayesattn.probes.values import Manifold, measure_values
-from bayesattn.training import Run, load_predictor
+from bayesattn.training import Run
 from bayesattn.training.tunnel import parse_config
 from bayesattn.tunnels import Tunnel
 
@@ -39,7 +40,7 @@ class Subject:
     @classmethod
     def load(cls, run: Run, step: int | None = None) -> "Subject":
         """The model of `run` at `step`, or at the end."""
-        model, tunnel = load_predictor(run, step)
+        model, tunnel = open_tunnel(run, step)
         _, architecture, config = parse_config(run)
         initial = build(architecture, tunnel, config.seed).eval()
         at = run.checkpoint(step).step

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesattn.evals.bits import entropy
-from bayesattn.evals.bootstrap import resampling_weights
+from bayesattn.bits import entropy
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
 from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.linear import fit, r_squared, split
 from bayesattn.probes.measured import RESAMPLES, Measured, percentiles, plain
+from bayesattn.stats import resampling_weights
 from bayesattn.tunnels import Tunnel
 
 TARGETS = ("entropy", "posterior")

@@ -1,41 +1,22 @@
 """Linear read-outs, judged on sequences they were not fitted on.
 
-    fit        W = argmin Σ ‖y - Wx - b‖² + λ‖W‖², λ a thousandth of the mean variance of x
     R²         1 - Σ ‖y - ŷ‖² / Σ ‖y - ȳ‖², ȳ the mean where it was fitted
 
 Tokens of one sequence depend on each other, so whole sequences are held out, and intervals are over
 them. Shapes: N sequences, S steps, d inputs, c targets.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.evals.bootstrap import resampling_weights
+from bayesattn.linear import Readout, fit
 from bayesattn.probes.errors import require_samples
-from bayesattn.probes.measured import RESAMPLES, Measured, chance, percentiles
+from bayesattn.probes.measured import RESAMPLES, Measured, chance
 from bayesattn.probes.nulls import shuffled_sequences
+from bayesattn.stats import percentiles, resampling_weights
 
 HELD_OUT = 0.25
-RIDGE = 1e-3
 FEWEST_SEQUENCES = 16
-
-
-class Readout(NamedTuple):
-    """ŷ = x · weight + offset."""
-
-    weight: Tensor
-    """[d, c]."""
-    offset: Tensor
-    """[c]."""
-    mean: Tensor
-    """[c] mean of the targets it was fitted on."""
-
-    def squares(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Squared errors and deviations [N, c] of each sequence, from x [N, S, d], y [N, S, c]."""
-        error = (y - x.double() @ self.weight - self.offset).square().sum(1)
-        return error, (y - self.mean).square().sum(1)
 
 
 def split(sequences: int) -> tuple[slice, slice]:
@@ -43,18 +24,6 @@ def split(sequences: int) -> tuple[slice, slice]:
     require_samples("sequences", sequences, FEWEST_SEQUENCES)
     at = round(sequences * (1 - HELD_OUT))
     return slice(0, at), slice(at, None)
-
-
-def fit(x: Tensor, y: Tensor) -> Readout:
-    """Ridge regression of y [N, S, c] on x [N, S, d]."""
-    rows, targets = x.flatten(0, 1).double(), y.flatten(0, 1).double()
-    centre, mean = rows.mean(0), targets.mean(0)
-    rows, targets = rows - centre, targets - mean
-    gram = rows.T @ rows
-    ridge = RIDGE * gram.diagonal().mean().clamp(min=1e-30)
-    gram.diagonal().add_(ridge)
-    weight = torch.linalg.solve(gram, rows.T @ targets)
-    return Readout(weight, mean - centre @ weight, mean)
 
 
 def r_squared(readout: Readout, x: Tensor, y: Tensor) -> Measured:

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesattn.evals.bootstrap import resampling_weights
-from bayesattn.stats import LEVEL, Interval
+from bayesattn.stats import Interval, percentiles, resampling_weights
 
 RESAMPLES = 500
 ROUNDING = 1e-6
@@ -48,18 +47,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return value
-
-
-def percentiles(resampled: Tensor, value: float | None = None, level: float = LEVEL) -> Interval:
-    """The interval that holds the share `level` of `resampled` [R].
-
-    Where resampling itself moves a statistic, as it makes the first of many variances larger, pass
-    the `value` of the sample: the interval is moved back by the difference of the means.
-    """
-    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    low, high = resampled.double().quantile(tails)
-    moved = 0.0 if value is None else float(resampled.double().mean()) - value
-    return Interval(float(low) - moved, float(high) - moved)
 
 
 def mean_over_sequences(values: Tensor, weights: Tensor | None = None) -> Measured:

@@ -19,14 +19,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesattn.evals.bits import entropy
-from bayesattn.evals.bootstrap import resampling_weights
+from bayesattn.bits import entropy
 from bayesattn.evals.fidelity import EVAL_SEED
+from bayesattn.linear import participation
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
 from bayesattn.probes.linear import decode, split, step_alone
 from bayesattn.probes.measured import Measured, chance, percentiles, plain
 from bayesattn.probes.nulls import shuffled_sequences, white_noise
+from bayesattn.stats import resampling_weights
 from bayesattn.tunnels import Tunnel
 
 PERMUTATIONS = 199
@@ -167,11 +168,6 @@ def components(x: Tensor) -> Components:
     variances, directions = torch.linalg.eigh(rows.T @ rows / len(rows))
     scores = (rows @ directions.flip(1)).unflatten(0, x.shape[:2])
     return Components(variances.flip(0).clamp(min=0), scores)
-
-
-def participation(variances: Tensor) -> Tensor:
-    """(Σλ)² / Σλ² over the last dimension."""
-    return variances.sum(-1).square() / variances.square().sum(-1).clamp(min=1e-300)
 
 
 def correlation(x: Tensor, y: Tensor) -> Tensor:

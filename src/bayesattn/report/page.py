@@ -11,10 +11,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from bayesattn.console import mistakes
+from bayesattn.ledger import words
+from bayesattn.ledger.ledger import NAME, Ledger, Record
 from bayesattn.stats import holm
-from bayesattn.studies import words
-from bayesattn.studies.ledger import Ledger, Record
 
+PAGE = "index.html"
 RULE = (
     "Supported: the 95% interval over seeds lies wholly on the claim's side of what it needs. "
     "Refuted: wholly on the other side. Inconclusive: neither. ‡ marks verdicts that also stand "
@@ -63,6 +65,14 @@ def render(ledger: Ledger, folder: Path) -> str:
             image=lambda file: data_uri(folder / file),
         )
     )
+
+
+def write_page(folder: Path, path: Path) -> Path:
+    """The page for the ledger in `folder`, written to `path`."""
+    page = render(Ledger.load(folder / NAME), folder)
+    with mistakes():
+        path.write_text(page, encoding="utf-8")
+    return path
 
 
 def shown(record: Record, folder: Path) -> Iterator[dict[str, str | Markup]]:

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from bayesattn.studies import UserError, words
-from bayesattn.studies.ledger import Ledger
+from bayesattn.errors import UserError
+from bayesattn.ledger import words
+from bayesattn.ledger.ledger import Ledger
 
 BEGIN, END = "<!-- ledger:begin -->", "<!-- ledger:end -->"
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bayesattn.ledger.exhibits import belief_exhibit, manifold_exhibit
+from bayesattn.ledger.study import Exhibit
+from bayesattn.models.open import open_tunnel
 from bayesattn.report.page import script_data, templates
-from bayesattn.studies.exhibits import belief_exhibit, manifold_exhibit
-from bayesattn.studies.study import Exhibit
-from bayesattn.training import Run, load_predictor
+from bayesattn.training import Run
 
 CURVES = ("mae", "kl", "loss")
 """What is drawn over the steps, where it was logged."""
@@ -57,7 +58,7 @@ def exhibits(run: Run) -> Iterator[Exhibit]:
             yield Exhibit(kind="curves", title=f"{name} by step", caption=caption, data=data)
     if run.config.get("architecture", {}).get("name") != ATTENDING or not run.steps():
         return
-    model, tunnel = load_predictor(run)
+    model, tunnel = open_tunnel(run)
     words = {"caption": "Held-out sequences; the orange bars are the exact posterior."}
     yield belief_exhibit(model, tunnel, title="beliefs, step by step", **words)
     words = {"caption": "Attention outputs of the last layer on their first three components."}

@@ -1,15 +1,18 @@
 """The data of a language model: corpus and needles of a `LanguageConfig` as a task."""
 
+import hashlib
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
 from bayesattn.corpora import Mixture, NeedleMaker, TokenStore, Windows, fingerprint, prepare
-from bayesattn.training.language_config import LanguageConfig
+from bayesattn.models.language_config import LanguageConfig
 from bayesattn.training.language_task import LanguageTask
-from bayesattn.training.lock import taking_turns
-from bayesattn.training.seeds import WATCH_SEED
+from bayesattn.training.schedule import WATCH_SEED
 
 WATCHED = 64
 """Held-out windows of the evaluation during training."""
@@ -27,7 +30,7 @@ def make_task(
     Raises:
         CorpusError: if the corpus is too short, or the length too short for a needle.
     """
-    with taking_turns(language.corpus):  # one process reads a corpus, the others find its tokens
+    with _turn(language.corpus):  # one process reads a corpus, the others find its tokens
         store = prepare(language.corpus, tokenizer, tokens=language.corpus_tokens)
     maker = _maker(language, tokenizer, store) if language.needle_share else None
     length = language.length
@@ -40,6 +43,12 @@ def make_task(
     task = LanguageTask(mixture, heldout, store.bytes_per_token("heldout"), prompts)
     counts = {"train": store.tokens("train"), "heldout": store.tokens("heldout")}
     return task, {"tokenizer": fingerprint(tokenizer), **counts}
+
+
+def _turn(name: str) -> FileLock:
+    """Held by one process of this machine at a time."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return FileLock(Path(tempfile.gettempdir()) / f"bayesattn-{digest}.lock")
 
 
 def _maker(

@@ -1,25 +1,24 @@
-"""Everything that one training step changes: weights, optimisers, average, step number."""
+"""Everything that one training step changes: weights, their average, optimisers, step number."""
 
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import Generator, Tensor, nn
 
-from bayesattn.training.average import Average
-from bayesattn.training.checkpoint import Checkpoint, Tensors
+from bayesattn.runs import Checkpoint, Tensors, load_model_tensors, model_tensors
+from bayesattn.runs.errors import DivergedError, TrainingError
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.errors import DivergedError, TrainingError
 from bayesattn.training.optimizers import (
     load_optimizer_tensors,
     make_optimizers,
     optimizer_tensors,
     set_learning_rate,
 )
-from bayesattn.training.seeds import step_seed
+from bayesattn.training.schedule import step_seed
 from bayesattn.training.task import Batch, Task
 
 
@@ -175,23 +174,44 @@ class Learner:
             torch.cuda.manual_seed(noise)
 
 
-def model_tensors(model: nn.Module) -> Tensors:
-    """Parameters and buffers by name; of tied ones, the first name only."""
-    found: Tensors = {}
-    known: set[int] = set()
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in known:
-            known.add(id(tensor))
-            found[name] = tensor.detach().contiguous()
-    return found
+class Average:
+    """a ← a + (1 − d)(w − a) with d = min(decay, (1 + n) / (10 + n)) after n updates.
 
+    The smaller d of the beginning lets the average forget the random weights it started from.
+    """
 
-@torch.no_grad()
-def load_model_tensors(model: nn.Module, tensors: Tensors) -> None:
-    """Set parameters and buffers in place."""
-    own = model.state_dict(keep_vars=True)
-    expected = model_tensors(model).keys()
-    if strange := expected ^ tensors.keys():
-        raise ValueError(f"The weights are of another model: {min(strange)} is not in both.")
-    for name, tensor in tensors.items():
-        own[name].copy_(tensor)
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.decay = decay
+        self.names = list(named)
+        self.weights: list[Tensor] = list(named.values())
+        self.averages = [weight.detach().clone() for weight in self.weights]
+
+    @torch.no_grad()
+    def update(self, updates: int) -> None:
+        """Take in the weights after another step; `updates` is how many came before."""
+        decay = min(self.decay, (1 + updates) / (10 + updates))
+        # What torch.optim.swa_utils calls, too; its own class would ask the device at every step.
+        torch._foreach_lerp_(self.averages, self.weights, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model has the averaged weights in here."""
+        originals = [weight.data for weight in self.weights]
+        for weight, average in zip(self.weights, self.averages, strict=True):
+            weight.data = average
+        try:
+            yield
+        finally:
+            for weight, original in zip(self.weights, originals, strict=True):
+                weight.data = original
+
+    def tensors(self) -> Tensors:
+        """The averages by name."""
+        return dict(zip(self.names, self.averages, strict=True))
+
+    @torch.no_grad()
+    def load(self, tensors: Tensors) -> None:
+        """Continue from saved averages."""
+        for name, average in self.tensors().items():
+            average.copy_(tensors[name])

@@ -10,18 +10,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from bayesattn.runs import DivergedError, Interrupted, Run, load_model_tensors
+from bayesattn.system import keep_memory
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.errors import DivergedError
-from bayesattn.training.interrupt import Interrupt
-from bayesattn.training.learner import Learner, load_model_tensors
-from bayesattn.training.machine import agreed, keep_memory, make_accelerator, using_threads
+from bayesattn.training.learner import Learner
+from bayesattn.training.machine import Interrupt, agreed, make_accelerator, using_threads
 from bayesattn.training.progress import Bar
-from bayesattn.training.runs import Run
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.training.task import Task
 from bayesattn.training.trackers import Track, tracking
@@ -76,6 +76,32 @@ def train(
         Bar(config.steps, progress and main, tokens) as bar,
     ):
         return _Loop(Learner(task, model, config, accelerator), run, interrupt, bar, track).run()
+
+
+def shared_run(folder: Path | str, config: dict[str, Any]) -> Run:
+    """The run in `folder`, created or compared with `config` by the first of several processes."""
+    accelerator = make_accelerator()
+    if accelerator.is_main_process:
+        Run.create(folder, config)
+    accelerator.wait_for_everyone()
+    return Run.open(folder)
+
+
+def finish(
+    run: Run, task: Task, model: nn.Module, config: TrainConfig, progress: bool, command: str
+) -> Run:
+    """Train to the end.
+
+    Raises:
+        Interrupted: after Ctrl-C, with everything saved; it names `command` as the way to go on.
+    """
+    result = train(task, model, config, run, progress=progress)
+    if result.stopped == "interrupted":
+        raise Interrupted(
+            f"Stopped after step {result.step} of {config.steps} and saved; "
+            f"continue with: {command} --resume {run.folder}"
+        )
+    return run
 
 
 class _Loop:

@@ -1,33 +1,17 @@
-"""What the training runs on: threads, devices, processes."""
+"""What the training runs on: threads, devices, processes, signals."""
 
-import ctypes
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
-from transformers.utils import logging
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-_LARGEST = 32 << 20  # bytes; glibc refuses a higher threshold
-_FREE = (1 << 31) - 1
-
-
-def keep_memory() -> bool:
-    """Let this process keep what its tensors free for the next ones; whether it can.
-
-    By default glibc asks the system for every large tensor and gives it back afterwards, and the
-    system clears each page anew: a tenth of the time of a small language model's step, and more of
-    that of a sampler. Nothing is known of other C libraries, so nothing is done there.
-    """
-    try:
-        set_option = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return False
-    kept = set_option(_M_MMAP_THRESHOLD, _LARGEST) and set_option(_M_TRIM_THRESHOLD, _FREE)
-    return bool(kept)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def make_accelerator() -> Accelerator:
@@ -44,23 +28,6 @@ def agreed(accelerator: Accelerator, value: Any) -> Any:
     return broadcast_object_list([value])[0] if accelerator.num_processes > 1 else value
 
 
-def device() -> torch.device:
-    """Where models are evaluated."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-@contextmanager
-def without_bars() -> Iterator[None]:
-    """Hugging Face shows no progress bars in here: reading and writing small models is instant."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
     """Torch has `count` threads in here, or as many as before if None.
@@ -73,3 +40,29 @@ def using_threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class Interrupt:
+    """`with Interrupt() as interrupt:` notes the first Ctrl-C in `asked`; the second one stops.
+
+    So does SIGTERM, which clusters send before they take a machine away. Only a main thread can
+    listen to signals; elsewhere nothing is ever asked.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True

@@ -7,7 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from bayesattn.models import parameter_groups
-from bayesattn.training.checkpoint import Tensors
+from bayesattn.runs.checkpoint import Tensors
 from bayesattn.training.config import TrainConfig
 
 NOT_HIDDEN = frozenset({"embedding", "head", "lm_head"})

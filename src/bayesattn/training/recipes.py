@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from bayesattn.models.language_config import LanguageConfig
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.language_config import LanguageConfig
 
 Recipe = tuple[LanguageConfig, TrainConfig]
 PAPER_SIZES = ("l6", "l8", "l12", "l15", "l18", "l24")

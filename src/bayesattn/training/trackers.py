@@ -7,8 +7,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from bayesattn.training.errors import TrainingError
-from bayesattn.training.runs import Run
+from bayesattn.runs import Run
+from bayesattn.runs.errors import TrainingError
 
 Track = Callable[[dict[str, Any]], None]
 

@@ -1,6 +1,5 @@
 """Training on a tunnel: the model learns the posterior, or the outcomes drawn from it."""
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesattn.models.architectures import Architecture, Predictor, build, make_architecture
+from bayesattn.bits import entropy_errors, kl_divergence, log_probabilities
+from bayesattn.models.architectures import Architecture, build, make_architecture
+from bayesattn.runs import Run, TrainingError
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.learner import load_model_tensors
-from bayesattn.training.runs import Run
-from bayesattn.training.seeds import WATCH_SEED
-from bayesattn.training.shared import finish, reading, shared_run
+from bayesattn.training.loop import finish, shared_run
+from bayesattn.training.schedule import WATCH_SEED
 from bayesattn.training.trackers import require_tracker
 from bayesattn.tunnels import Batch, Tunnel, make_tunnel
 
@@ -55,15 +54,10 @@ class TunnelTask:
         error, divergence = [], []
         for batch in self._watched:
             inputs, scored = batch.inputs.to(device), batch.scored.to(device)
-            q = model(inputs, scored).cpu().double().log_softmax(-1)
-            p = batch.posterior
-            bayes = -torch.special.xlogy(p, p).sum(-1)
-            error.append((-(q.exp() * q).sum(-1) - bayes).abs())
-            divergence.append(-(p * q).sum(-1) - bayes)
-        return {
-            name: torch.cat(nats).mean().item() / math.log(2)
-            for name, nats in (("mae", error), ("kl", divergence))
-        }
+            log_probs = log_probabilities(model(inputs, scored).cpu())
+            error.append(entropy_errors(log_probs, batch.posterior).abs())
+            divergence.append(kl_divergence(batch.posterior, log_probs))
+        return {"mae": torch.cat(error).mean().item(), "kl": torch.cat(divergence).mean().item()}
 
     @cached_property
     def _watched(self) -> list[Batch]:
@@ -94,11 +88,14 @@ def train_tunnel(
         Interrupted: after Ctrl-C; everything is saved.
     """
     require_tracker(config.track)
+    try:
+        model = build(architecture, longest(tunnel, config), config.seed)
+    except ValueError as error:  # they do not go together: found out before a folder is made
+        raise TrainingError(str(error)) from error
     run = shared_run(folder, run_config(tunnel, architecture, config, command))
     if run.finished:
         return run
     task = TunnelTask(tunnel, config.labels, config.lengths)
-    model = build(architecture, longest(tunnel, config), config.seed)
     return finish(run, task, model, config, progress, "bayesattn tunnel train")
 
 
@@ -121,23 +118,9 @@ def longest(tunnel: Tunnel, config: TrainConfig) -> Tunnel:
 
 def parse_config(run: Run) -> tuple[Tunnel, Architecture, TrainConfig]:
     """What a run was made of."""
-    with reading(run, "tunnel"):
+    with run.reading("tunnel"):
         parts = run.config["tunnel"], run.config["architecture"], run.config["training"]
         return make_tunnel(**parts[0]), make_architecture(**parts[1]), TrainConfig(**parts[2])
-
-
-def load_predictor(run: Run | Path | str, step: int | None = None) -> tuple[Predictor, Tunnel]:
-    """The model of a run at `step`, or as it is now, ready for evaluation; and its tunnel.
-
-    Averaged weights if the run keeps them.
-    """
-    run = run if isinstance(run, Run) else Run.open(run)
-    tunnel, architecture, config = parse_config(run)
-    checkpoint = run.checkpoint(step)
-    model = build(architecture, longest(tunnel, config), config.seed)
-    average = checkpoint.tensors("ema") if checkpoint.has("ema") else {}
-    load_model_tensors(model, {**checkpoint.tensors("model"), **average})
-    return model.eval(), tunnel
 
 
 def _stretched(tunnel: Tunnel, length: float) -> Tunnel:

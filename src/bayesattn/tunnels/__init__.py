@@ -1,9 +1,9 @@
 """Tunnels: tasks with the exact posterior at every scored position."""
 
 import dataclasses
-import difflib
 from typing import Any
 
+from bayesattn.checks import registered
 from bayesattn.tunnels.base import Batch, LeakError, Tunnel
 from bayesattn.tunnels.bijection import Bijection
 from bayesattn.tunnels.groups import GroupFilter
@@ -40,14 +40,11 @@ def make_tunnel(name: str, **fields: Any) -> Tunnel:
     >>> make_tunnel("bijection", alphabet=8)
     Bijection(alphabet=8, length=7, replacement=False)
     """
-    if name not in TUNNELS:
-        near = difflib.get_close_matches(name, TUNNELS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"unknown tunnel {name!r}{hint}; choose one of {', '.join(TUNNELS)}")
-    allowed = [field.name for field in dataclasses.fields(TUNNELS[name])]
+    kind = registered("tunnel", name, TUNNELS)
+    allowed = [field.name for field in dataclasses.fields(kind)]
     for field in fields:
         if field not in allowed:
             raise ValueError(
                 f"the {name} tunnel has no field {field!r}; its fields are: {', '.join(allowed)}"
             )
-    return TUNNELS[name](**fields)
+    return kind(**fields)

@@ -14,16 +14,13 @@ Loss at the value positions would only teach copying.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesattn.priors.base import at_least
+from bayesattn.checks import at_least
 from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
-from bayesattn.tunnels.compiled import compiled
 from bayesattn.tunnels.shuffles import random_orders
 
 
@@ -94,7 +91,7 @@ class Bijection(Tunnel):
             keys = shuffled[batch_size:, :length]
         values = permutation.gather(1, keys)
         inputs = torch.stack([keys, values + size], dim=2).flatten(1)[:, :-1].contiguous()
-        posterior, seen = self._drawn_posterior(keys, values)
+        posterior, seen = self._posterior(keys, values)
         metadata = {"permutation": permutation, "keys": keys, "seen": seen}
         return Batch(inputs, self.scored.to(device), posterior, values, metadata)
 
@@ -131,16 +128,6 @@ class Bijection(Tunnel):
             chance = chance * (1 - new) + torch.nn.functional.pad((chance * new)[:-1], (1, 0))
         return torch.stack(expected)
 
-    def _drawn_posterior(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """`_posterior` of what was drawn here."""
-        loop = compiled(eliminate, keys)
-        if loop is None:
-            return self._posterior(keys, values)
-        posterior = torch.empty(*keys.shape, self.alphabet, dtype=torch.float64)
-        seen = torch.empty(keys.shape, dtype=torch.bool)
-        loop(keys.numpy(), values.numpy(), posterior.numpy(), seen.numpy())
-        return posterior, seen
-
     def _posterior(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior [B, S, V], and whether the key was seen before [B, S].
 
@@ -156,38 +143,8 @@ class Bijection(Tunnel):
         new = (~seen).double()
         # Inputs that are no bijection may use up the values: the count stays positive for them.
         unseen = (self.alphabet - new.cumsum(1) + new).clamp_(min=1)
-        # Writing the comparison straight into float64 and working in place saves two passes over
-        # the largest array of the sampler.
-        posterior = new.new_empty(count, length, self.alphabet)
-        torch.ge(first_value[:, None].double(), steps[:, None].double(), out=posterior)
-        posterior.mul_((new / unseen)[..., None])
-        if bool(seen.any()):
-            known = values.gather(1, first_key)[..., None]
-            posterior.scatter_add_(2, known, seen.double()[..., None])
+        possible = first_value[:, None] >= steps[:, None]
+        posterior = possible * (new / unseen)[..., None]
+        known = values.gather(1, first_key)[..., None]
+        posterior.scatter_add_(2, known, seen.double()[..., None])
         return posterior, seen
-
-
-def eliminate(
-    keys: NDArray[Any], values: NDArray[Any], posterior: NDArray[Any], seen: NDArray[Any]
-) -> None:
-    """Write posterior [B, S, V] and whether the key was seen before [B, S], pair by pair."""
-    alphabet = posterior.shape[2]
-    answers = np.empty(alphabet, np.int64)
-    possible = np.empty(alphabet, np.bool_)
-    for row in range(len(keys)):
-        answers[:] = -1
-        possible[:] = True
-        left = alphabet
-        for step in range(keys.shape[1]):
-            key, value = keys[row, step], values[row, step]
-            seen[row, step] = answers[key] >= 0
-            if seen[row, step]:
-                posterior[row, step] = 0.0
-                posterior[row, step, answers[key]] = 1.0
-            else:
-                chance = 1 / left
-                for outcome in range(alphabet):
-                    posterior[row, step, outcome] = chance if possible[outcome] else 0.0
-                answers[key] = value
-                possible[value] = False
-                left -= 1

@@ -22,7 +22,7 @@ from typing import ClassVar, Literal, NamedTuple, Self, get_args
 import torch
 from torch import Tensor
 
-from bayesattn.priors.base import at_least
+from bayesattn.checks import at_least, one_of
 from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
 from bayesattn.tunnels.group_tables import Group, make_group
 
@@ -63,10 +63,8 @@ class GroupFilter(Tunnel):
         at_least("length", self.length, 1)
         if not 0 < self.reliability <= 1:
             raise ValueError(f"reliability must lie in 0 … 1, 0 excluded, not {self.reliability}")
-        for field, allowed in (("scratch", Scratch), ("actions", Actions)):
-            if getattr(self, field) not in get_args(allowed):
-                names = ", ".join(get_args(allowed))
-                raise ValueError(f"{field} must be one of {names}, not {getattr(self, field)!r}")
+        one_of("scratch", self.scratch, get_args(Scratch))
+        one_of("actions", self.actions, get_args(Actions))
 
     @property
     def outcomes(self) -> int:

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from bayesattn.priors.base import at_least
+from bayesattn.checks import at_least, one_of
 from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
 from bayesattn.tunnels.chains import sample_chain, sample_observations
 from bayesattn.tunnels.filtering import filter_states
@@ -49,8 +49,7 @@ class HMM(Tunnel):
         at_least("states", self.states, 2)
         at_least("symbols", self.symbols, 2)
         at_least("length", self.length, 1)
-        if self.header not in HEADERS:
-            raise ValueError(f"header must be one of {', '.join(HEADERS)}, not {self.header!r}")
+        one_of("header", self.header, HEADERS)
         if self.header == "tokens" and self.grid is None:
             raise ValueError("header='tokens' needs a grid of probabilities, for example 0.01")
         check_grid(max(self.states, self.symbols), self.alpha, self.min_prob, self.grid)

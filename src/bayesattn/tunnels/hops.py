@@ -12,12 +12,12 @@ shown, the answer is uncertain; `walks.py` has its posterior. `mode` is what sta
     shuffled   the hops of another sequence, as many of them
     filler     as many blanks as cot has places, and nothing to write
 
-Scratch is predicted as the answer is, one place ahead, so each of its symbols has a posterior of
-its own, given the symbols before it. Places after the last hop are blank, which is an outcome, too.
+The scratch is predicted one place ahead, as the answer is. So each of its symbols has its own
+posterior, given the symbols before it. Places after the last hop are blank; a blank is an outcome.
 
-Someone may have written a symbol that contradicts the pairs. It is believed all the same: the walk
-goes on from there with the revealed pairs, and what was written before is forgotten. So `exact`
-also answers what follows from a scratch that was tampered with.
+A written symbol may contradict the pairs. `exact` believes it: the walk goes on from there with the
+revealed pairs, and forgets what was written before. So `exact` is also defined for a scratch that
+was tampered with.
 """
 
 import math
@@ -27,7 +27,7 @@ from typing import ClassVar, Literal, NamedTuple, Self, get_args
 import torch
 from torch import Tensor
 
-from bayesattn.priors.base import at_least
+from bayesattn.checks import at_least, one_of
 from bayesattn.tunnels.base import Batch, Tunnel
 from bayesattn.tunnels.shuffles import random_orders
 from bayesattn.tunnels.walks import (
@@ -43,7 +43,7 @@ Mode = Literal["direct", "cot", "filler", "shuffled", "short"]
 WRITTEN = ("cot", "shuffled", "short")
 """Modes whose scratch is predicted."""
 ROOM = 2**22
-"""Entries of the permutations that are walked along at once: 32 MiB."""
+"""Entries of the permutations that are walked along together: 32 MiB."""
 
 
 class Episode(NamedTuple):
@@ -84,8 +84,7 @@ class Hops(Tunnel):
                 f"an alphabet of {self.alphabet} has no {self.revealed} pairs to reveal: "
                 f"choose revealed from 1 to {self.alphabet}"
             )
-        if self.mode not in get_args(Mode):
-            raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, not {self.mode!r}")
+        one_of("mode", self.mode, get_args(Mode))
         ways = count_orders(self.unrevealed, self.hops)
         if ways > MOST_ORDERS:
             raise ValueError(
@@ -123,7 +122,7 @@ class Hops(Tunnel):
 
     @property
     def vocabulary(self) -> int:
-        """Keys, values, numbers of hops, QUERY, ANSWER and the blank; scratch is of keys."""
+        """Keys, values, numbers of hops, QUERY, ANSWER and the blank; the scratch shows keys."""
         return self._blank + 1
 
     @property
@@ -242,7 +241,7 @@ class Hops(Tunnel):
         return chains[:, at].masked_fill(hidden, self._blank)
 
     def _split(self, inputs: Tensor) -> list[Tensor]:
-        """So few sequences at a time that all their walks have room."""
+        """Groups of sequences, each so small that all their walks fit into memory."""
         self._check_inputs(inputs)
         walks = count_orders(self.unrevealed, self.hops) * self.alphabet
         few = max(1, ROOM // walks)
@@ -262,7 +261,7 @@ class Hops(Tunnel):
         return belief(_at(paths, episode.hops), torch.ones_like(paths[..., 0]), self.outcomes)
 
     def _along(self, episode: Episode) -> list[Tensor]:
-        """Of each place and of the answer: mean over the walks that agree with all before it."""
+        """Posterior of each place and of the answer: walks that agree with all before it vote."""
         paths = self._paths(episode.known, episode.query, self.hops)
         possible = torch.ones_like(paths[..., 0], dtype=torch.bool)
         steps: list[Tensor] = []
@@ -280,7 +279,7 @@ class Hops(Tunnel):
         return [*steps, belief(_at(paths, episode.hops), possible, self.outcomes)]
 
     def _of_another(self, episode: Episode) -> list[Tensor]:
-        """Of each place, where the scratch tells of a permutation and a key never shown."""
+        """Posterior of each place if the scratch follows a permutation that is not shown."""
         count, size = episode.known.shape
         known = torch.full_like(episode.known, -1)
         uniform = known.new_full((count, self.outcomes), 1 / size, dtype=torch.float64)

@@ -71,13 +71,12 @@ def sample_rows(
         units: entries become multiples of 1 / units, and at least `min_prob`; None: no grid.
     """
     *outer, size = shape
-    # Entries first, rows last: every operation below runs over long contiguous vectors.
     rows = _gamma((size, math.prod(outer)), alpha, generator)
     rows = rows.div_(rows.sum(0)).clamp_(min=min_prob)
-    rows /= rows.sum(0)
+    rows = (rows / rows.sum(0)).T
     if units is not None:
-        rows = _round(rows, units, round(min_prob * units)).double().div_(units)
-    return rows.T.reshape(shape)
+        rows = round_rows(rows, units, round(min_prob * units)).double() / units
+    return rows.reshape(shape)
 
 
 def round_rows(rows: Tensor, units: int, least: int) -> Tensor:
@@ -88,43 +87,22 @@ def round_rows(rows: Tensor, units: int, least: int) -> Tensor:
     surplus u and room r_i = x_i - least: entries with Σ_j min(r_i, r_j) <= u lose all their room,
     the others share the rest equally, and the remainder of that division comes from the largest.
     """
-    entries = rows.reshape(-1, rows.shape[-1]).T.contiguous()
-    return _round(entries, units, least).T.reshape(rows.shape).long()
+    size = rows.shape[-1]
+    # Entries first: sums over them are then additions of long vectors.
+    values = (rows * units).round().clamp(min=least).long().movedim(-1, 0).contiguous()
+    excess = values.sum(0) - units
+    missing, surplus = (-excess).clamp(min=0), excess.clamp(min=0)
+    # Of equal entries the first counts as the smallest.
+    rank = values.argsort(dim=0, stable=True).argsort(dim=0)
+    added = missing // size + (rank < missing % size)
 
-
-def _round(rows: Tensor, units: int, least: int) -> Tensor:
-    """`round_rows` of [size, rows], in integers that are as short as possible.
-
-    Torch is slow at comparing integers and quick at shifting them, so masks are made by `_below`.
-    """
-    size = len(rows)
-    scaled = (rows * units).round_().clamp_(min=least)
-    largest = float(scaled.max()) if scaled.numel() else 0.0
-    dtype = torch.int16 if (size + 1) * (largest + units) < 2**15 else torch.int32
-    values = scaled.to(dtype)
-    surplus = values.sum(0, dtype=dtype) - units
-    # Equal entries are told apart by their index, so that ranks are a permutation.
-    index = torch.arange(size, dtype=dtype, device=rows.device)
-    distinct = values * size + index[:, None]
-    rank = _below(distinct[None], distinct[:, None]).sum(1, dtype=dtype).neg_()
-
-    missing = (-surplus).clamp_(min=0)
-    added = missing // size - _below(rank, missing % size)
-
-    surplus = surplus.clamp_(min=0)
     room = values - least
-    keeps = _below(surplus, torch.minimum(room[None], room[:, None]).sum(1, dtype=dtype))
-    lost = room & ~keeps
-    rest = surplus - lost.sum(0, dtype=dtype)
-    sharers = keeps.sum(0, dtype=dtype).neg_().clamp_(min=1)
-    share = rest // sharers - _below(size - 1 - rest % sharers, rank)
-    return values.add_(added).sub_(lost).sub_(share.bitwise_and_(keeps))
-
-
-def _below(first: Tensor, second: Tensor) -> Tensor:
-    """-1, which is all bits, where first < second, and 0 elsewhere: the sign of the difference."""
-    difference = first - second
-    return difference.bitwise_right_shift_(8 * difference.element_size() - 1)
+    empties = torch.minimum(room[None], room[:, None]).sum(0) <= surplus
+    lost = torch.where(empties, room, 0)
+    rest = surplus - lost.sum(0)
+    sharers = (~empties).sum(0).clamp(min=1)
+    share = rest // sharers + (rank >= size - rest % sharers)
+    return (values + added - torch.where(empties, lost, share)).movedim(0, -1)
 
 
 def _gamma(shape: tuple[int, ...], alpha: float, generator: torch.Generator) -> Tensor:

@@ -9,13 +9,14 @@ uniformly random stored key.
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from bayesattn.priors.base import at_least
+from bayesattn.checks import at_least
 from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
 from bayesattn.tunnels.shuffles import random_orders
 
@@ -89,27 +90,18 @@ class Recall(Tunnel):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Distinct keys and values, written into a template."""
         device, scored = generator.device, self.scored.to(generator.device)
-        # put together in short integers, which are quicker to move about
-        short = torch.int16 if self.vocabulary < 2**15 else torch.int64
-        inputs = _template(self).to(device, short).repeat(batch_size, 1)
-        store = inputs[:, : 4 * self.pairs]
-        keys, values = store[:, 1::4], store[:, 3::4]
-        first_value = FIRST_KEY + self.keys
-        draw = partial(random_orders, batch_size, generator=generator, take=self.pairs)
-        draw(self.keys, first=FIRST_KEY, out=keys)
-        draw(self.values, first=first_value, out=values)
+        keys = FIRST_KEY + random_orders(batch_size, self.keys, generator, take=self.pairs)
+        values = random_orders(batch_size, self.values, generator, take=self.pairs)
         asked = torch.randint(
             self.pairs, (batch_size, self.queries), generator=generator, device=device
         )
+        inputs = _template(self).to(device).repeat(batch_size, 1)
+        inputs[:, 1 : 4 * self.pairs : 4] = keys
+        inputs[:, 3 : 4 * self.pairs : 4] = self.label_tokens(values)
         inputs[:, scored - 1] = keys.gather(1, asked)
-        labels = values.gather(1, asked).long() - first_value
-        # one pass over memory, where zeros and then a one in each row would be two
-        posterior = torch.empty(
-            batch_size, self.queries, self.values, dtype=torch.float64, device=device
-        )
-        outcomes = torch.arange(self.values, dtype=torch.float64, device=device)
-        torch.eq(labels[..., None].double(), outcomes, out=posterior)
-        return Batch(inputs.long(), scored, posterior, labels, {"asked": asked})
+        labels = values.gather(1, asked)
+        posterior = one_hot(labels, self.values).double()
+        return Batch(inputs, scored, posterior, labels, {"asked": asked})
 
     def exact(self, inputs: Tensor) -> Tensor:
         """[B, queries, values]: all on the value stored with the key; uniform if it never was."""

@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from bayesattn.priors.base import at_least
+from bayesattn.checks import at_least
 from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
 from bayesattn.tunnels.chains import sample_observations
 from bayesattn.tunnels.matrices import check_grid, grid_rows, read_logs, sample_rows, units_of

@@ -1,63 +1,40 @@
-"""Random orders of many rows at once: the inner loop of every sampler without replacement.
+"""Uniformly random orders of many rows at once, for everything that is drawn without replacement.
 
-Random numbers are most of the work, so as few as possible are drawn, and raw: torch hands out 64
-random bits in less time than one number below a given bound. Numpy sorts many times faster than
-torch's argsort, so what is sorted carries the answer in its lowest bits. Of large batches the first
-different ones are picked by a compiled loop instead, if numba is installed: the same ones, sooner.
+Whole orders are those that sort random numbers. Where only a few of many numbers are wanted, the
+first different ones among independent draws are quicker to find, and as random.
 """
 
 from functools import cache
 from math import sqrt
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesattn.tunnels.compiled import compiled
-
 SMALL = 256
-"""Up to this size, ties among 32-bit numbers are rare enough to redraw; beyond, 64 bits."""
+"""Up to this size, ties among 31-bit numbers are rare enough to draw again; beyond, 63 bits."""
 
 
 def random_orders(
-    rows: int,
-    size: int,
-    generator: torch.Generator,
-    *,
-    take: int | None = None,
-    first: int = 0,
-    out: Tensor | None = None,
+    rows: int, size: int, generator: torch.Generator, *, take: int | None = None
 ) -> Tensor:
-    """[rows, take]: each row the beginning of a uniformly random order of `size` numbers.
+    """[rows, take] int64: each row the start of a uniformly random order of 0 .. size-1.
 
     Args:
-        rows: how many.
-        size: of the orders.
-        generator: of the random numbers.
-        take: how many numbers of each; all if None.
-        first: the least number.
-        out: what they are written into; fresh int64 if None.
+        rows: how many orders.
+        size: how many numbers are ordered.
+        generator: source of randomness.
+        take: how many numbers of each order; all if None.
     """
-    dtype = torch.int64 if out is None else out.dtype
     if take is not None and 2 * draws_for(take, size) <= size:
-        if out is None:
-            out = torch.empty(rows, take, dtype=dtype, device=generator.device)
-        _draw_distinct(size, generator, first, out)
-        return out
+        return _first_different(rows, size, take, generator)
     if size == 1:
-        orders = torch.zeros(rows, 1, dtype=dtype, device=generator.device)
-    else:
-        orders = _sorted_numbers(rows, size, generator)[:, :take].to(dtype)
-    if first:
-        orders += first
-    return orders if out is None else out.copy_(orders)
+        return torch.zeros(rows, 1, dtype=torch.int64, device=generator.device)
+    return _sorting_orders(rows, size, generator)[:, :take]
 
 
 @cache
 def draws_for(take: int, size: int) -> int:
-    """So many draws from `size` that fewer than `take` different ones are a rare accident.
+    """How many draws from `size` nearly always give `take` different ones: five deviations more.
 
     >>> draws_for(64, 256)
     96
@@ -70,95 +47,49 @@ def draws_for(take: int, size: int) -> int:
     return draws
 
 
-def _sorted_numbers(rows: int, size: int, generator: torch.Generator) -> Tensor:
-    """[rows, size] whole orders, those of random numbers.
+def _sorting_orders(rows: int, size: int, generator: torch.Generator) -> Tensor:
+    """[rows, size] the orders that sort random numbers.
 
-    Rows in which two numbers tie would favour the lower index; they are drawn again, so that every
-    order is exactly equally likely.
+    Rows in which two numbers are equal would favour the lower index. They are drawn again, so that
+    every order is exactly equally likely.
     """
-    bits = (size - 1).bit_length()
-    dtype, most = (torch.int32, (1 << 31) - 1) if size <= SMALL else (torch.int64, (1 << 63) - 1)
-    index = torch.arange(size, dtype=dtype, device=generator.device)
-    packed = random_bits(rows, size, dtype, generator)
-    packed = _sorted(packed.bitwise_left_shift_(bits).bitwise_or_(index).bitwise_and_(most))
-    # Neighbours that differ in the index bits only: the least of a row's differences is enough.
-    tied = (packed[:, 1:] ^ packed[:, :-1]).amin(1) < (1 << bits)
-    orders = packed.bitwise_and_((1 << bits) - 1)
-    again = int(tied.sum())
-    if again:
-        orders[tied] = _sorted_numbers(again, size, generator)
+    dtype, bits = (torch.int32, 31) if size <= SMALL else (torch.int64, 63)
+    numbers = random_bits(rows, size, dtype, generator)
+    numbers &= (1 << bits - (size - 1).bit_length()) - 1
+    ranked, orders = numbers.sort(dim=1)
+    tied = (ranked[:, 1:] == ranked[:, :-1]).any(1)
+    if bool(tied.any()):
+        orders[tied] = _sorting_orders(int(tied.sum()), size, generator)
     return orders
 
 
-def _draw_distinct(size: int, generator: torch.Generator, first: int, out: Tensor) -> None:
-    """Write the first different ones among independent draws.
+def _first_different(rows: int, size: int, take: int, generator: torch.Generator) -> Tensor:
+    """[rows, take] the first different ones among independent draws.
 
-    No value is special, so every order of every choice is equally likely; that holds also among the
-    rows in which so many draws were enough, and the others are drawn again.
+    No value is special, so every order of every choice is equally likely. That also holds among
+    the rows in which so many draws were enough; the other rows are drawn again.
     """
-    rows, take = out.shape
     drawn = _draws(rows, draws_for(take, size), size, generator)
-    loop = compiled(pick_first_distinct, out)
-    if loop is None:
-        orders, short = _by_sorting(drawn, size, take)
-        torch.add(orders.to(out.dtype), first, out=out)
-    else:
-        short = torch.as_tensor(loop(drawn.numpy(), size, first, out.numpy()))
-    again = int(short.sum())
-    if again:
-        fresh = torch.empty(again, take, dtype=out.dtype, device=out.device)
-        _draw_distinct(size, generator, first, fresh)
-        out[short] = fresh
+    ranked, place = drawn.sort(dim=1, stable=True)
+    repeated = torch.zeros_like(drawn, dtype=torch.bool)
+    repeated.scatter_(1, place[:, 1:], ranked[:, 1:] == ranked[:, :-1])
+    found = (~repeated).cumsum(1)
+    # One column more than wanted takes all draws that do not count; it is cut off.
+    column = (found - 1).masked_fill_(repeated, take).clamp_(max=take)
+    orders = drawn.new_zeros(rows, take + 1).scatter_(1, column, drawn)[:, :take].long()
+    short = found[:, -1] < take
+    if bool(short.any()):
+        orders[short] = _first_different(int(short.sum()), size, take, generator)
+    return orders
 
 
 def _draws(rows: int, draws: int, size: int, generator: torch.Generator) -> Tensor:
-    """[rows, draws] independent numbers below `size`, in a short type."""
+    """[rows, draws] independent numbers below `size`."""
     dtype = torch.uint8 if size <= 1 << 8 else torch.int16 if size <= 1 << 15 else torch.int64
-    if size & (size - 1) == 0:
+    if size & (size - 1) == 0:  # a power of two: some of the random bits are such a number
         return random_bits(rows, draws, dtype, generator).bitwise_and_(size - 1)
     shape = (rows, draws)
     return torch.randint(size, shape, dtype=dtype, generator=generator, device=generator.device)
-
-
-def pick_first_distinct(
-    drawn: NDArray[Any], size: int, first: int, orders: NDArray[Any]
-) -> NDArray[np.bool_]:
-    """Write the first different numbers of each row of `drawn`, all below `size`, into `orders`.
-
-    `first` is added to them. Returns which rows have too few.
-    """
-    rows, take = orders.shape
-    seen = np.zeros(size, np.bool_)
-    short = np.zeros(rows, np.bool_)
-    for row in range(rows):
-        seen[:] = False
-        found = 0
-        for number in drawn[row]:
-            orders[row, found] = first + number  # the next is written over it if it is old
-            found += not seen[number]
-            seen[number] = True
-            if found == take:
-                break
-        short[row] = found < take
-    return short
-
-
-def _by_sorting(drawn: Tensor, size: int, take: int) -> tuple[Tensor, Tensor]:
-    """The first different ones of each row; and where they are too few, so that it says nothing."""
-    draws = drawn.shape[1]
-    value_bits, place_bits = (size - 1).bit_length(), (draws - 1).bit_length()
-    used = value_bits + place_bits
-    dtype = torch.int16 if used < 16 else torch.int32 if used < 32 else torch.int64
-    place = torch.arange(draws, dtype=dtype, device=drawn.device)
-    # By value, then by place: what equals its left neighbour was drawn before.
-    packed = _sorted(drawn.to(dtype).bitwise_left_shift_(place_bits).bitwise_or_(place))
-    value = packed.bitwise_right_shift(place_bits)
-    new = torch.ones_like(value)
-    torch.ne(value[:, 1:], value[:, :-1], out=new[:, 1:])
-    # By place, new ones first: the sign says which.
-    packed.bitwise_and_((1 << place_bits) - 1).bitwise_left_shift_(value_bits).bitwise_or_(value)
-    packed = _sorted(packed.bitwise_xor_(new.neg_().bitwise_left_shift_(used)))
-    return packed[:, :take].bitwise_and((1 << value_bits) - 1), packed[:, take - 1] >= 0
 
 
 def random_bits(rows: int, columns: int, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
@@ -167,10 +98,3 @@ def random_bits(rows: int, columns: int, dtype: torch.dtype, generator: torch.Ge
     drawn = torch.empty(words, dtype=torch.int64, device=generator.device)
     drawn.random_(-(1 << 63), None, generator=generator)
     return drawn.view(dtype)[: rows * columns].view(rows, columns)
-
-
-def _sorted(values: Tensor) -> Tensor:
-    if values.device.type != "cpu":
-        return values.sort(dim=1).values
-    values.numpy().sort(axis=1)  # in place: the array shares the tensor's memory
-    return values

@@ -18,15 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from bayesattn.priors.base import at_least
+from bayesattn.bits import entropy
+from bayesattn.checks import at_least
 from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
-from bayesattn.tunnels.filtering import predict_next
-from bayesattn.tunnels.trivial import entropy_bits
-
-CACHED = 2**17
-"""Numbers of double precision that a core's cache holds."""
-TOGETHER = 1024
-"""Sequences that are filtered together; more do not fit into any cache."""
+from bayesattn.tunnels.filtering import filter_likelihoods
 
 
 @dataclass(frozen=True)
@@ -108,7 +103,7 @@ class StickyChain(Tunnel):
     @property
     def conditional_entropy(self) -> float:
         """H(y_t | y_{t-1}) in bits: what is left to guess when the last symbol is known."""
-        return entropy_bits(self.transition)[0].item()
+        return entropy(self.transition)[0].item()
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Path and noisy observations."""
@@ -131,40 +126,22 @@ class StickyChain(Tunnel):
         self._check_inputs(inputs)
         transition = self.transition.to(inputs.device)
         initial = torch.full_like(transition[0], 1 / self.symbols)
-        groups = [inputs[at : at + TOGETHER] for at in range(0, max(1, len(inputs)), TOGETHER)]
-        return torch.cat(
-            [predict_next(initial, transition, self._likelihoods(group)) for group in groups]
-        )
+        beliefs = filter_likelihoods(initial, transition, self._likelihoods(inputs)).predicted
+        return beliefs[:, 1:].contiguous()
 
     def stretched(self, factor: float) -> Self:
         """A longer path."""
         return replace(self, length=stretched_length(self.length, factor))
 
     def _likelihoods(self, inputs: Tensor) -> Tensor:
-        """[L, symbols, B] ∝ exp(-|x - μ|² / (2 noise²)), the largest at each step 1.
-
-        In double precision, a few steps at a time, so that what is converted stays in the cache.
-        """
+        """[B, L, symbols] ∝ exp(-|x - μ|² / (2 noise²)), the largest at each step 1."""
         means = self.means.to(inputs.device).double()
         # |x|² is common to all symbols: it is left out.
-        own = means.square().sum(-1, keepdim=True)
-        few = max(1, CACHED // max(1, len(inputs) * self.width))
-        pieces = [inputs[:, at : at + few] for at in range(0, self.length, few)]
-        squares = torch.cat(
-            [
-                torch.baddbmm(own, (-2 * means).expand(piece.shape[1], -1, -1), _last(piece))
-                for piece in pieces
-            ]
-        )
-        squares -= squares.amin(1, keepdim=True)
+        squares = means.square().sum(-1) - 2 * inputs.double() @ means.T
+        squares -= squares.amin(-1, keepdim=True)
         if self.noise == 0:
             return (squares == 0).double()
-        return squares.div_(-2 * self.noise**2).exp_()
-
-
-def _last(piece: Tensor) -> Tensor:
-    """[steps, width, B] in double precision, from [B, steps, width]."""
-    return piece.transpose(0, 1).double().mT
+        return (squares / (-2 * self.noise**2)).exp()
 
 
 @cache

@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from bayesattn.bits import entropy
+
 
 def uniform_predictor(posterior: Tensor) -> Tensor:
     """1 / C everywhere."""
@@ -26,14 +28,9 @@ def instance_predictor(posterior: Tensor) -> Tensor:
     return posterior.mean(1, keepdim=True).expand_as(posterior)
 
 
-def entropy_bits(probabilities: Tensor) -> Tensor:
-    """-Σ p log2 p over the last dimension, with 0 log 0 = 0."""
-    return torch.xlogy(probabilities, probabilities).sum(-1) / -math.log(2)
-
-
 def uniform_entropy_mae(posterior: Tensor) -> float:
     """Mean of log2 C - H: the entropy error of the uniform predictor, in bits."""
-    return (math.log2(posterior.shape[-1]) - entropy_bits(posterior)).mean().item()
+    return (math.log2(posterior.shape[-1]) - entropy(posterior)).mean().item()
 
 
 def constant_entropy_mae(posterior: Tensor) -> float:
@@ -41,11 +38,11 @@ def constant_entropy_mae(posterior: Tensor) -> float:
 
     Right entropies can come with wrong probabilities, so this bounds what an entropy error shows.
     """
-    bits = entropy_bits(posterior)
+    bits = entropy(posterior)
     return (bits - bits.flatten().median()).abs().mean().item()
 
 
 def instance_entropy_mae(posterior: Tensor) -> float:
     """Least mean |h_b - H| with a constant entropy per sequence, in bits."""
-    bits = entropy_bits(posterior)
+    bits = entropy(posterior)
     return (bits - bits.median(1, keepdim=True).values).abs().mean().item()

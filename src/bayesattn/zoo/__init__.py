@@ -1,7 +1,7 @@
 """Trained models that come with the package. Each is a run without its optimiser.
 
-    model, tunnel = load_predictor(locate("zoo:bijection-10"))
-    language_model = load_language_model("zoo:passkey")
+    model, tunnel = open_tunnel("zoo:bijection-10")
+    language_model = open_language("zoo:passkey")
 
 Wherever a command takes a run, `zoo:NAME` names one of these.
 """

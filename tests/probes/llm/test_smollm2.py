@@ -5,7 +5,7 @@ import socket
 import pytest
 import torch
 
-from bayesattn.evals.bits import entropy
+from bayesattn.bits import entropy
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.editing import edited
 from bayesattn.probes.llm.selfcheck import check

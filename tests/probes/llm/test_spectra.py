@@ -5,9 +5,10 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from bayesattn.evals.bootstrap import resampling_weights
+from bayesattn import linear
 from bayesattn.probes.llm import spectra
 from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
+from bayesattn.stats import resampling_weights
 
 # n, d: share of PC 1, of PC 1 and 2, participation; derived, not reported
 NOISE = {
@@ -39,40 +40,6 @@ def rows(generator):
     return torch.randn(12, 30, generator=generator, dtype=torch.float64) * scale + 3.0
 
 
-@pytest.mark.parametrize("standardise", [True, False])
-def test_weights_stand_for_copies(rows, standardise):
-    weights = resampling_weights(len(rows), 8)
-    grams = spectra.gram(rows, weights, standardise=standardise)
-    found = spectra.shares(grams, weights)
-    for number, own in enumerate(weights):
-        variances, _ = spectrum(copies(rows, own), standardise)
-        total = variances.sum()
-        assert float(found.first[number]) == pytest.approx(variances[0] / total)
-        assert float(found.two[number]) == pytest.approx(variances[:2].sum() / total)
-        expected = total**2 / (variances**2).sum()
-        assert float(found.participation[number]) == pytest.approx(expected)
-
-
-def test_scores_are_of_every_row_drawn_or_not(rows):
-    weights = resampling_weights(len(rows), 3)
-    grams = spectra.gram(rows, weights, standardise=True)
-    found = spectra.scores(grams, weights, components=2)
-    for number, own in enumerate(weights):
-        sample = copies(rows, own)
-        _, directions = spectrum(sample, True)
-        expected = ((rows.numpy() - sample.mean(0)) / sample.std(0)) @ directions[:2].T
-        for component in range(2):
-            a, b = found[number, :, component].numpy(), expected[:, component]
-            assert np.allclose(a, b * np.sign(a @ b)), component
-
-
-def test_columns_that_do_not_vary_count_for_nothing(rows):
-    weights = torch.ones(1, len(rows), dtype=torch.float64)
-    dead = torch.cat([rows, torch.full((len(rows), 5), 7.0)], dim=1)
-    found = spectra.gram(dead, weights, standardise=True)
-    assert torch.allclose(found, spectra.gram(rows, weights, standardise=True))
-
-
 @pytest.mark.parametrize(("size", "expected"), NOISE.items())
 def test_noise_is_the_table(size, expected):
     assert spectra.noise(*size) == pytest.approx(expected, rel=0.1)
@@ -80,17 +47,17 @@ def test_noise_is_the_table(size, expected):
 
 def test_parts_are_the_whole(rows, monkeypatch, generator):
     whole = spectra.permuted_shares(rows, 7, torch.Generator().manual_seed(1), standardise=True)
-    monkeypatch.setattr(spectra, "AT_ONCE", 1)
+    monkeypatch.setattr(linear, "AT_ONCE", 1)
     one = spectra.permuted_shares(rows, 7, torch.Generator().manual_seed(1), standardise=True)
     assert len(one.first) == len(whole.first) == 7
-    assert len(list(spectra.chunks(torch.ones(7, 12), 30))) == 7
+    assert len(list(linear.chunks(torch.ones(7, 12), 30))) == 7
 
 
 def test_shuffled_columns_lose_an_axis(generator):
     axis = torch.randn(40, 1, generator=generator, dtype=torch.float64)
     rows = axis + 0.3 * torch.randn(40, 20, generator=generator, dtype=torch.float64)
     weights = torch.ones(1, 40, dtype=torch.float64)
-    value = spectra.shares(spectra.gram(rows, weights, standardise=True), weights).first
+    value = linear.shares(linear.gram(rows, weights, standardise=True), weights).first
     null = spectra.permuted_shares(rows, 50, generator, standardise=True).first
     assert float(value) > 0.8 and float(null.max()) < 0.25
 

@@ -2,6 +2,9 @@
 
 score_ij = scale · q_i·k_j + c_i · t[i - j]      (log-prior table t, temperature c, 1 without SSMax)
 out_i    = Σ_j softmax_j(score_ij) v_j           over the visible keys j
+
+`weigh` takes any log-prior and any mask; `posterior` those of a table and a `Visibility`, for all
+queries or some rows of them. Whatever else states attention calls one of the two.
 """
 
 import torch
@@ -32,21 +35,70 @@ def softmax(scores: Tensor, visible: Tensor) -> Tensor:
     return scores.masked_fill(blind, 0.0).softmax(dim=-1).masked_fill(blind, 0.0)
 
 
-def scores(
+def heat(q: Tensor, factor: Tensor | None) -> Tensor:
+    """Queries [B, H, T, D] with the temperature [B or 1, H, T] of their content multiplied in."""
+    return q if factor is None else (q * factor[..., None]).to(q.dtype)
+
+
+def weigh(
+    q: Tensor,
+    k: Tensor,
+    log_prior: Tensor | None,
+    visible: Tensor,
+    scale: float,
+    *,
+    all_see: bool = False,
+) -> Tensor:
+    """[B, H, R, S] posterior over keys [B, G, S, D] of any rows of queries [B, H, R, D].
+
+    Args:
+        q: the queries, heated.
+        k: the keys.
+        log_prior: [B or 1, H or 1, R, S], finite where visible; None if uniform.
+        visible: [B or 1, 1, R, S] any mask.
+        scale: factor of q·k.
+        all_see: every row sees a key, and all sequences the same ones, which saves memory.
+    """
+    content = torch.matmul(q * scale, repeat_heads(k, q.shape[1]).transpose(-1, -2))
+    if not all_see:
+        return softmax(content if log_prior is None else content + log_prior, visible)
+    # The mask rides along with the prior, which is smaller than the scores by the batch.
+    wide = torch.promote_types(content.dtype, torch.float32)
+    mask = visible.new_zeros(visible.shape, dtype=wide).masked_fill(~visible, float("-inf"))
+    return (content + (mask if log_prior is None else log_prior + mask)).softmax(dim=-1)
+
+
+def posterior(
     q: Tensor,
     k: Tensor,
     table: Tensor | None,
     temper: Tensor | None,
     seen: Visibility,
     scale: float,
-) -> tuple[Tensor, Tensor | None]:
-    """Content scores [B, H, T, end] and log-prior (None if uniform), before masking."""
-    k = repeat_heads(k[:, :, : seen.end], q.shape[1])
-    content = torch.matmul(q * scale, k.transpose(-1, -2))
-    if table is None:
-        return content, None
-    prior = bias(table, seen)
-    return content, prior if temper is None else prior * temper[..., None]
+    rows: Tensor | None = None,
+) -> Tensor:
+    """[B, H, T, end] posterior; with `rows` [R] that of these queries, q [B, H, R, D], only."""
+    log_prior, visible = prior_and_mask(table, temper, seen, q.device, rows)
+    all_see = seen.first is None
+    return weigh(q, k[:, :, : seen.end], log_prior, visible, scale, all_see=all_see)
+
+
+def prior_and_mask(
+    table: Tensor | None,
+    temper: Tensor | None,
+    seen: Visibility,
+    device: torch.device,
+    rows: Tensor | None = None,
+) -> tuple[Tensor | None, Tensor]:
+    """Log-prior (None if uniform) after its temperature, and what is visible; of some rows."""
+    log_prior = None if table is None else bias(table, seen)
+    if log_prior is not None and temper is not None:
+        log_prior = log_prior * temper[..., None]
+    visible = seen.mask(device)
+    if rows is not None:
+        log_prior = None if log_prior is None else log_prior.index_select(2, rows)
+        visible = visible.index_select(2, rows)
+    return log_prior, visible
 
 
 def dense(
@@ -59,15 +111,5 @@ def dense(
     scale: float,
 ) -> Tensor:
     """Attention by the definition above; see `attend` for the arguments."""
-    content, prior = scores(q, k, table, temper, seen, scale)
-    visible = seen.mask(q.device)
-    if seen.first is None:
-        # Every query sees itself, and all sequences alike: the mask rides along with the prior,
-        # which is smaller than the scores by the batch.
-        wide = torch.promote_types(content.dtype, torch.float32)
-        mask = visible.new_zeros(visible.shape, dtype=wide).masked_fill(~visible, float("-inf"))
-        weights = (content + (mask if prior is None else prior + mask)).softmax(dim=-1)
-    else:
-        weights = softmax(content if prior is None else content + prior, visible)
-    values = repeat_heads(v[:, :, : seen.end], q.shape[1])
-    return torch.matmul(weights.to(v.dtype), values)
+    weights = posterior(q, k, table, temper, seen, scale)
+    return torch.matmul(weights.to(v.dtype), repeat_heads(v[:, :, : seen.end], q.shape[1]))

@@ -4,9 +4,9 @@
 64
 """
 
-import difflib
 from typing import Any
 
+from bayesattn.checks import registered
 from bayesattn.models.architectures.base import Architecture, Body, TunnelShape, field_names
 from bayesattn.models.architectures.lstm import LSTM
 from bayesattn.models.architectures.mamba import Mamba
@@ -41,13 +41,7 @@ _GENERAL = ("layers", "width", "inner", "max_positions", "experts")
 
 def make_architecture(name: str, **fields: Any) -> Architecture:
     """The architecture called `name`, one of `ARCHITECTURES`, with these fields."""
-    if name not in ARCHITECTURES:
-        near = difflib.get_close_matches(name, ARCHITECTURES, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(
-            f"unknown architecture {name!r}{hint}; choose one of {', '.join(ARCHITECTURES)}"
-        )
-    kind = ARCHITECTURES[name]
+    kind = registered("architecture", name, ARCHITECTURES)
     allowed = field_names(kind)
     for field in fields:
         if field in allowed:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.evals.bits import LN2
-from bayesattn.evals.bootstrap import resampling_weights
+from bayesattn.bits import LN2
 from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.llm.resampled import weighted_spearman
 from bayesattn.probes.measured import Measured, chance, percentiles, plain
+from bayesattn.stats import resampling_weights
 
 KINDS = ("entropy", "evenness", "without_sink", "sink")
 PERMUTATIONS = 199

@@ -15,8 +15,8 @@ All for R resamplings at once: prompt i of n stands weights[r, i] times.
 import torch
 from torch import Tensor
 
+from bayesattn.linear import chunks, gram, scores, shares
 from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
-from bayesattn.probes.llm.spectra import chunks, gram, scores, shares
 
 SHARE, TWO, PARTICIPATION = "share of PC 1", "share of PC 1 and 2", "participation ratio"
 SPEARMAN, PEARSON = "Spearman with entropy", "correlation with entropy"

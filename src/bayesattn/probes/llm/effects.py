@@ -17,7 +17,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from bayesattn.evals.bits import kl_divergence, log_probabilities
+from bayesattn.bits import kl_divergence, log_probabilities
 from bayesattn.probes.llm.editing import Edit
 from bayesattn.probes.llm.ordering import correlation, order_of, readable
 from bayesattn.probes.llm.replay import Replay

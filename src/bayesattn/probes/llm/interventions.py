@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from bayesattn.linear import principal_axes
 from bayesattn.probes.llm.editing import Edit
 from bayesattn.probes.llm.ordering import correlation
 
@@ -45,7 +46,7 @@ def estimate_axis(values: Tensor, bits: Tensor, layer: int) -> Axis:
     """From values [N, d] of the last tokens and entropies [N]."""
     rows = values.double()
     rows = rows - rows.mean(0)
-    _, lengths, directions = torch.linalg.svd(rows, full_matrices=False)
+    lengths, directions = principal_axes(values)
     if float(lengths[0]) <= SAME * float(values.double().norm()):
         raise ValueError(
             f"the values of layer {layer} are the same after every prompt, for the last token is: "
@@ -126,8 +127,7 @@ def _along(values: Tensor, directions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _components(values: Tensor) -> tuple[Tensor, Tensor]:
     """Lengths [m] and directions [m, d] of components 2 … SPAN of values [N, d]."""
-    rows = values.double()
-    _, lengths, directions = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
+    lengths, directions = principal_axes(values)
     return lengths[1:SPAN], directions[1:SPAN]
 
 

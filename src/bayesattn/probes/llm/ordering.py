@@ -11,11 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.evals.bootstrap import resampling_weights
-from bayesattn.probes.llm.readout import held_out_errors
+from bayesattn.linear import gram, held_out_errors, scores, shares
 from bayesattn.probes.llm.resampled import weighted_correlation, weighted_ranks, weighted_spearman
-from bayesattn.probes.llm.spectra import gram, scores, shares
 from bayesattn.probes.measured import Measured, chance, percentiles
+from bayesattn.stats import resampling_weights
 
 PERMUTATIONS = 499
 RESAMPLES = 200

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from bayesattn.bits import LN2
 from bayesattn.corpora.text import EMBEDDED, documents
-from bayesattn.evals.bits import LN2
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.domains import DOMAINS, authors_prompts, compose
 from bayesattn.probes.llm.subject import Subject

@@ -1,30 +1,14 @@
 """How well a number can be read off states, each prompt by what was learnt from the others.
 
-fit     ridge regression with a free offset; the penalty is the mean variance of a prompt,
-        tr(K) / n for the Gram matrix K of centred states, so that few prompts in many
-        dimensions are not learnt by heart
-error   e_i / (1 - S_ii) for the smoother S = 1/n + K (K + λ)⁻¹: exactly what leaving out
-        prompt i, and fitting with the same penalty, would give
-
-R²      1 - Σ error² / Σ (y_i - mean of the others)²
+R²      1 - Σ error² / Σ (y_i - mean of the others)², with the errors of `held_out_errors`
 """
 
 import torch
 from torch import Tensor
 
-from bayesattn.evals.bootstrap import resampling_weights
+from bayesattn.linear import held_out_errors
 from bayesattn.probes.measured import Measured, chance, percentiles
-
-
-def held_out_errors(states: Tensor, targets: Tensor) -> Tensor:
-    """[n, c] error on each prompt when left out, of targets [n, c] from states [n, d]."""
-    rows = states.double() - states.double().mean(0)
-    count = len(rows)
-    kernel = rows @ rows.T
-    penalty = kernel.diagonal().mean().clamp(min=1e-30)
-    ridge = kernel + penalty * torch.eye(count, dtype=kernel.dtype)
-    smoother = torch.linalg.solve(ridge, kernel) + 1 / count
-    return (targets - smoother @ targets) / (1 - smoother.diagonal())[:, None]
+from bayesattn.stats import resampling_weights
 
 
 def decodability(states: Tensor, bits: Tensor, others: Tensor, *, draws: int) -> Measured:

@@ -36,7 +36,10 @@ def recomputed_rows(subject: Subject, tokens: Tensor) -> dict[int, Tensor]:
     AttentionMaskInterface.register(NAME, eager_mask)
     if not model._can_set_attn_implementation():
         return found
-    model.set_attn_implementation(NAME)
+    try:
+        model.set_attn_implementation(NAME)
+    except ValueError:  # a model with priors takes only attention that can add them
+        return found
     try:
         with evaluating(model):
             model(tokens, past_key_values=Listener(model.config, lambda *_: None), use_cache=True)

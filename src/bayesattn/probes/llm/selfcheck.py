@@ -115,7 +115,10 @@ def _differences(subject: Subject, prompt: Sequence[int]) -> dict[str, float]:
     model: Any = subject.model
     tokens = torch.tensor([list(prompt)], device=device_of(model))
     with evaluating(model):
-        plain = model(tokens, use_cache=False, **last_only(model)).logits[:, -1].float().cpu()
+        options = last_only(model)
+        if subject.parts.asks_for_attention:  # and may compute it another way then
+            options["output_attentions"] = True
+        plain = model(tokens, use_cache=False, **options).logits[:, -1].float().cpu()
     found = {"logits": _largest(capture_prompts(subject, [prompt]).logits - plain)}
     wanted = resolve(subject.parts, None, subject.parts.mode)
     # cache and hooks in one pass: a cache lays memory out otherwise, and with it rounding changes

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from bayesattn.probes.llm.planning import Plan, describe
+from bayesattn.models.plan import Plan, describe
 from bayesattn.probes.llm.structure import Parts, find_parts
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.evals.bits import entropy
+from bayesattn.bits import entropy
 
 ALPHA = 0.9
 SHOTS = (0, 1, 2, 4, 8)

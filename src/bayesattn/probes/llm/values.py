@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.evals.bootstrap import resampling_weights
 from bayesattn.probes.errors import require_samples
 from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.ordering import shuffled_inside
@@ -24,6 +23,7 @@ from bayesattn.probes.llm.readout import decodability
 from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
 from bayesattn.probes.llm.spectra import noise, permuted_shares
 from bayesattn.probes.measured import Measured, chance, percentiles, plain
+from bayesattn.stats import resampling_weights
 
 DRAWS = 200
 PERMUTATIONS = 199

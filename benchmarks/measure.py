@@ -1,0 +1,119 @@
+"""Timing that survives a shared machine, memory as the allocator counts it, and how both print."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from statistics import quantiles
+from typing import Any, TypeVar
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from bayesattn.console import show_rows, write_json
+
+Call = Callable[[], Any]
+Row = TypeVar("Row")
+
+_SLOW, _RATIO = 0.1, 4.0
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Time relative to a reference measured in the same rounds."""
+
+    ratio: float
+    """Best time over best time of the reference."""
+    low: float
+    """Lower quartile of the ratios round by round."""
+    high: float
+    """Upper quartile of the ratios round by round."""
+    rounds: int
+    seconds: float
+    """Best time of one call."""
+
+
+def interleave(
+    calls: Mapping[str, Call], reference: str, seconds: float, least: int = 3, most: int = 200
+) -> dict[str, Ratio]:
+    """Run all calls in turn, `least` rounds and then more until `seconds` are spent.
+
+    Interleaving lets a slow moment of the machine hit every call; the best of many rounds is the
+    time without such moments.
+    """
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    start = time.perf_counter()
+    while len(times[reference]) < least or (
+        time.perf_counter() - start < seconds and len(times[reference]) < most
+    ):
+        done = len(times[reference])
+        for name, call in calls.items():
+            # what is far slower needs no more rounds to tell, and would eat the others' time
+            if done >= least and min(times[name]) > max(_SLOW, _RATIO * min(times[reference])):
+                continue
+            begin = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - begin)
+    best = min(times[reference])
+    ratios: dict[str, Ratio] = {}
+    for name, own in times.items():
+        rounds = [a / b for a, b in zip(own, times[reference], strict=False)]
+        low, _, high = quantiles(rounds, n=4)
+        ratios[name] = Ratio(min(own) / best, low, high, len(rounds), min(own))
+    return ratios
+
+
+def peak_bytes(call: Call) -> int:
+    """Most bytes torch held at once on the CPU during `call`, beyond what it held before.
+
+    Read from the allocator's own events: resident memory would count what was freed but kept.
+    """
+    with _quiet(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        result = call()
+    recorded: Any = profiled.profiler
+    events = [e for e in recorded.kineto_results.events() if e.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    del result
+    return peak
+
+
+def report(
+    rows: Sequence[Row], printed: Callable[[Row], dict[str, str]], terms: str, json: str | None
+) -> int:
+    """Print a table, and write JSON to a file if one is named ("-": only JSON, no table).
+
+    Args:
+        rows: dataclasses, one for each measurement.
+        printed: columns of a row.
+        terms: what holds for all rows, to stand above the table.
+        json: the file.
+    """
+    threads = torch.get_num_threads()
+    if json:
+        fields: list[Any] = [*rows]
+        write_json([asdict(row) | {"threads": threads} for row in fields], json)
+    if json != "-":
+        print(f"{threads} threads{terms}")
+        show_rows([printed(row) for row in rows])
+    return 0
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the profiler, which writes to file descriptor 2 past Python."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,19 @@
+"""Studies: one file per claim. Each measures, is judged by one rule, and enters the ledger."""
+
+from bayesattn.claims.registry import all_studies, find_study, register
+from bayesattn.errors import UserError
+from bayesattn.ledger.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
+
+__all__ = [
+    "Claim",
+    "Numbers",
+    "Picture",
+    "Recipe",
+    "Study",
+    "Tier",
+    "UserError",
+    "Verdict",
+    "all_studies",
+    "find_study",
+    "register",
+]

@@ -1,0 +1,138 @@
+"""bam-size: what the learned prior costs in parameters.
+
+    trained(model with the prior) - trained(model without) = 2 · heads · layers
+
+Whole models are built on the meta device, which allocates nothing, and everything that trains is
+counted: a prior that hid a parameter somewhere else in the model would show.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from bayesattn.claims.registry import register
+from bayesattn.ledger.study import Claim, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.models import RECIPES, BayesForCausalLM
+from bayesattn.stats import Outcome, judge_all, judge_identity
+
+HEADLINE = "l12"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeRecipe(Recipe):
+    """Which of the authors' models to count."""
+
+    models: tuple[str, ...] = ("l6", "l8", "l12", "l15", "l18", "l24")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Trained parameters of one model."""
+
+    heads_layers: int
+    prior: int
+    ssmax: int
+    prior_with_location: int
+    whole: int
+    """Of the model with the prior."""
+
+
+def trained(model: str, **settings: object) -> int:
+    """Number of parameters that train in one of the authors' models."""
+    with torch.device("meta"):
+        built = BayesForCausalLM(RECIPES[model](**settings))
+    return sum(p.numel() for p in built.parameters() if p.requires_grad)
+
+
+@register
+class BamSize(Study[SizeRecipe, Mapping[str, Counts]]):
+    """Counts the trained parameters of every size of the authors, with and without the prior."""
+
+    claim = Claim(
+        id="bam-size",
+        statement="The learned prior adds 2 · heads · layers trained parameters, and SSMax adds "
+        "heads · layers.",
+        source="Bianchessi et al., Bayesian Attention Mechanism, arXiv 2505.22842: introduction",
+        reported="384 (12 layers of 16 heads)",
+    )
+    method = (
+        "Each of the authors' six model sizes is built without a prior, with a generalized "
+        "Gaussian prior, and with SSMax as well. All trained parameters are counted; the "
+        "differences must be 2 · heads · layers and heads · layers."
+    )
+    null = (
+        "The same count for a prior that also trains its location, which must come out larger than "
+        "2 · heads · layers in every model."
+    )
+    recipes = dict.fromkeys(Tier, SizeRecipe(seeds=1))  # a count costs the same in every tier
+
+    def measure(self, tier: Tier, seed: int) -> Mapping[str, Counts]:
+        """Counts by model; the seed plays no part."""
+        return {model: _count(model) for model in self.recipes[tier].models}
+
+    def judge(self, tier: Tier, found: Mapping[int, Mapping[str, Counts]]) -> Verdict:
+        """Exact for every model, or refuted."""
+        models = next(iter(found.values()))
+        counts = models.values()
+        control = [one.prior_with_location - 2 * one.heads_layers for one in counts]
+        off = {
+            "prior": [abs(one.prior - 2 * one.heads_layers) for one in counts],
+            "SSMax": [abs(one.ssmax - one.heads_layers) for one in counts],
+        }
+        judgement = judge_all(
+            {name: judge_identity(wrong, control, tolerance=0) for name, wrong in off.items()}
+        )
+        headline = models[HEADLINE]
+        if judgement.outcome is Outcome.SUPPORTED:
+            share = headline.prior / headline.whole
+            reason = (
+                f"All {len(models)} model sizes have exactly 2 · heads · layers prior and "
+                f"heads · layers SSMax parameters; in {HEADLINE} the prior is {share:.1e} of all."
+            )
+            judgement = judgement._replace(reason=reason)
+        return self.verdict(
+            judgement._replace(value=headline.prior),
+            tier=tier,
+            seeds=tuple(found),
+            unit=f"parameters in {HEADLINE}",
+            null=headline.prior_with_location,
+        )
+
+    def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Counts]]) -> list[Picture]:
+        """Counts over heads times layers."""
+        from matplotlib.figure import Figure
+
+        models = next(iter(found.values()))
+        x = [counts.heads_layers for counts in models.values()]
+        figure = Figure(figsize=(7, 3.6), layout="constrained")
+        axes = figure.add_subplot(xscale="log", yscale="log")
+        axes.plot(x, [2 * n for n in x], "--", color="C0", label="2 · heads · layers")
+        axes.plot(
+            x, [counts.prior for counts in models.values()], "o", color="C0", label="prior, counted"
+        )
+        axes.plot(x, x, "--", color="C1", label="heads · layers")
+        axes.plot(
+            x, [counts.ssmax for counts in models.values()], "s", color="C1", label="SSMax, counted"
+        )
+        axes.set_xticks(x, list(models))
+        axes.minorticks_off()
+        axes.set(xlabel="model, placed at heads · layers", ylabel="trained parameters")
+        axes.legend(fontsize=8)
+        caption = "Trained parameters of the prior and of SSMax in the authors' six models."
+        alt = "Counts as points; 2 · heads · layers and heads · layers as dashed lines."
+        return [Picture("counts", figure, caption, alt)]
+
+
+def _count(model: str) -> Counts:
+    config = RECIPES[model]()
+    plain = trained(model, prior="uniform", ssmax=False)
+    with_prior = trained(model, prior="ggd", ssmax=False)
+    located = trained(model, prior="ggd", prior_options={"learn_mu": True}, ssmax=False)
+    return Counts(
+        heads_layers=config.num_attention_heads * config.num_hidden_layers,
+        prior=with_prior - plain,
+        ssmax=trained(model, prior="ggd", ssmax=True) - with_prior,
+        prior_with_location=located - plain,
+        whole=with_prior,
+    )

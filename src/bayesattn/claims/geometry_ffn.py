@@ -1,0 +1,148 @@
+"""geometry-ffn: is it the feed-forward layers that compute the answer?
+
+    gain = held-out R² of the entropy, read linearly from the residual stream after a sublayer,
+           minus the same before it, each with a probe of its own
+
+added up over layers, for feed-forward parts and for attention. A probe fitted before and used after
+a sublayer only tells whether the code was turned.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from bayesattn.claims.geometry_subjects import VARIANTS, GeometryStudy, Subject, subjects
+from bayesattn.claims.registry import register
+from bayesattn.evals.fidelity import EVAL_SEED
+from bayesattn.ledger.study import Claim, Picture, Tier, Verdict
+from bayesattn.probes.ablation import Cut, errors
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.ffn import TARGETS, measure_sublayers, total_gain
+from bayesattn.stats import judge_all, judge_effect
+
+FEED, ATTENTION = SUBLAYERS = ("feed-forward", "attention")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gains:
+    """In R² of one target."""
+
+    by_layer: Mapping[str, list[float]]
+    """Of each sublayer."""
+    difference: float
+    """Of all feed-forward parts minus all attention parts."""
+    difference_untrained: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sublayers:
+    """Of one model: gains by target, and bits of error without all parts of one kind."""
+
+    gains: Mapping[str, Gains]
+    without_attention: float
+    without_feed: float
+
+
+Found = Mapping[int, Mapping[str, Sublayers]]
+
+
+@register
+class GeometryFFN(GeometryStudy[Mapping[str, Sublayers]]):
+    """Linear probes before and after every sublayer of trained models."""
+
+    claim = Claim(
+        id="geometry-ffn",
+        statement="Feed-forward layers perform the numerical update of the posterior.",
+        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
+        "section 5, figures 3 and 13",
+        reported="stated in the text; figure 13 has a change at the first attention layer and none "
+        "at feed-forward layers",
+    )
+    method = (
+        "In transformers trained on bijections, with and without returning keys, the gain in R² of "
+        "the entropy of the posterior (linear probes, refitted, held-out sequences) over all "
+        "feed-forward parts must exceed that over all attention parts. The same for the posterior "
+        "itself, and the cost of taking away all parts of one kind, are recorded beside it."
+    )
+    null = "The same difference of gains in the network before training; equal gains are 0."
+
+    def measure(self, tier: Tier, seed: int) -> Mapping[str, Sublayers]:
+        """Gains and costs of every model."""
+        recipe = self.recipes[tier]
+        return {
+            variant: _measure(subject, recipe.sequences)
+            for variant, subject in subjects(tier, seed, recipe)
+        }
+
+    def judge(self, tier: Tier, found: Found) -> Verdict:
+        """Feed-forward parts must gain more than attention, with and without returning keys."""
+        by_variant = {variant: [one[variant] for one in found.values()] for variant in VARIANTS}
+        parts = {
+            variant: judge_effect([one.gains["entropy"].difference for one in own])
+            for variant, own in by_variant.items()
+        }
+        judgement = judge_all(parts)
+        decided = next((v for v in VARIANTS if judgement.reason.startswith(v)), VARIANTS[0])
+        costs = "; ".join(
+            f"{variant}, {np.mean([one.without_feed for one in own]):.2g} bits more without "
+            f"feed-forward parts, {np.mean([one.without_attention for one in own]):.2g} without "
+            "attention"
+            for variant, own in by_variant.items()
+        )
+        untrained = [one.gains["entropy"].difference_untrained for one in by_variant[decided]]
+        return self.verdict(
+            judgement._replace(reason=f"{judgement.reason} Error: {costs}."),
+            tier=tier,
+            seeds=tuple(found),
+            unit="R² gained by feed-forward parts beyond attention",
+            null=float(np.mean(untrained)),
+        )
+
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+        """Gains by layer."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8, 3), layout="constrained")
+        for axes, variant in zip(figure.subplots(1, 2, sharey=True), VARIANTS, strict=True):
+            for colour, kind in enumerate(SUBLAYERS):
+                for one in found.values():
+                    gains = one[variant].gains["entropy"].by_layer[kind]
+                    places = [
+                        layer + (0.15 if kind == FEED else -0.15) for layer in range(len(gains))
+                    ]
+                    axes.plot(places, gains, "o", color=f"C{colour}", alpha=0.7)
+            axes.axhline(0, color="grey", lw=1)
+            axes.set(title=variant, xlabel="layer (left: attention, right: feed-forward)")
+        figure.axes[0].set_ylabel("gain in R² of the entropy")
+        caption = "What a linear probe gains from each sublayer; a point is a seed."
+        return [Picture("gains", figure, caption, "Points by layer and sublayer, two panels.")]
+
+
+def _measure(subject: Subject, sequences: int) -> Sublayers:
+    model, initial, tunnel = subject
+    trained, before = (
+        measure_sublayers(one, tunnel, sequences=sequences) for one in (model, initial)
+    )
+    gains = {
+        target: Gains(
+            by_layer={
+                kind: [o.gain.value for o in trained if (o.sublayer, o.target) == (kind, target)]
+                for kind in SUBLAYERS
+            },
+            difference=total_gain(trained, FEED, target) - total_gain(trained, ATTENTION, target),
+            difference_untrained=total_gain(before, FEED, target)
+            - total_gain(before, ATTENTION, target),
+        )
+        for target in TARGETS
+    }
+    batch = tunnel.sample(sequences, torch.Generator().manual_seed(EVAL_SEED))
+    whole = errors(model, batch)[1].mean()
+    heads = [Cut(part="heads", layer=layer) for layer in anatomy(model).attending]
+    feed = [Cut(part="mlp", layer=layer) for layer in range(len(anatomy(model).layers))]
+    return Sublayers(
+        gains=gains,
+        without_attention=float(errors(model, batch, heads)[1].mean() - whole),
+        without_feed=float(errors(model, batch, feed)[1].mean() - whole),
+    )

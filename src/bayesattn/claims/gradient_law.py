@@ -1,0 +1,249 @@
+"""Claims about a gradient of attention: the law and autograd must differ by rounding only.
+
+A subclass says what its law gives for one head and for a layer of a model, and what autograd gives;
+this compares the two on random heads, on every head of trained models and on an untrained one with
+all that may enter a score, and then takes real steps: what the law leaves unexplained must shrink
+with the square of the step.
+
+Differences are relative to the largest gradient of the head, since gradients of a trained model can
+be small as a whole.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesattn.dynamics.autograd import random_head
+from bayesattn.dynamics.head import Head
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.models.architectures import Transformer, build
+from bayesattn.models.open import open_tunnel
+from bayesattn.stats import Outcome, judge_all, judge_below, judge_identity
+from bayesattn.tunnels import HMM, Batch
+from bayesattn.zoo import locate
+
+TOLERANCE = 1e-10
+ORDER = 0.05
+"""How far the order of the remainder may be from 2."""
+ETAS = tuple(np.geomspace(1e-3, 1e-5, 7).tolist())
+FLOOR = 1e-18
+
+RANDOM = "random heads"
+EVERYTHING = "untrained, grouped queries, prior and SSMax"
+TRAINED = ("zoo:bijection-10", "zoo:bijection-10-returning")
+
+
+class Sides(NamedTuple):
+    """The law, what autograd says, and wrong laws by name; all of one shape."""
+
+    law: Tensor
+    truth: Tensor
+    wrong: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawRecipe(Recipe):
+    """Random heads of these lengths, and sequences per model."""
+
+    lengths: tuple[int, ...]
+    sequences: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Largest relative differences from autograd in one place, one per head."""
+
+    law: list[float]
+    wrong: Mapping[str, list[float]]
+    """Of wrong laws, by name."""
+
+    @property
+    def all_wrong(self) -> list[float]:
+        """Of all wrong laws."""
+        return [difference for own in self.wrong.values() for difference in own]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """What one seed found."""
+
+    places: Mapping[str, Place]
+    remainders: list[float]
+    """By size of the step."""
+    order: float
+    """To which the remainder shrinks with the step."""
+
+
+RECIPES = {
+    Tier.QUICK: LawRecipe(seeds=3, lengths=(5, 30), sequences=8),
+    Tier.FULL: LawRecipe(seeds=10, lengths=(5, 30, 100), sequences=32),
+}
+
+
+class GradientLawStudy(Study[LawRecipe, Law]):
+    """A study of a law; see the module."""
+
+    recipes = RECIPES
+
+    @abstractmethod
+    def of_head(self, head: Head, generator: Generator) -> Sides:
+        """Both sides for one head [T, ...]."""
+
+    @abstractmethod
+    def of_layer(self, model: nn.Module, batch: Batch, layer: int, generator: Generator) -> Sides:
+        """Both sides for all heads of a layer, [B, heads, ...]."""
+
+    @abstractmethod
+    def remainder(self, head: Head, eta: float) -> float:
+        """What first order leaves unexplained of a step of size eta."""
+
+    def measure(self, tier: Tier, seed: int) -> Law:
+        """Differences by place, one per head, and remainders by size of the step."""
+        recipe = self.recipes[tier]
+        generator = Generator().manual_seed(seed)
+        found: dict[str, list[Place]] = {}
+        for length, causal, prior in product(recipe.lengths, (False, True), (False, True)):
+            head = random_head(generator, length, causal=causal, prior=prior)
+            sides = self.of_head(head, generator)
+            wrong = {name: side[None, None] for name, side in sides.wrong.items()}
+            sides = Sides(sides.law[None, None], sides.truth[None, None], wrong)
+            found.setdefault(RANDOM, []).append(_compare(sides))
+        for place, model, batch in _models(recipe.sequences, seed, generator):
+            found[place] = [
+                _compare(self.of_layer(model, batch, layer, generator)) for layer in range(2)
+            ]
+        head = random_head(generator, 12, causal=True, prior=True, reduction="sum")
+        remainders = [self.remainder(head, eta) for eta in ETAS]
+        order = np.polyfit(np.log(ETAS), np.log(remainders), 1)[0]
+        places = {name: _pooled(own) for name, own in found.items()}
+        return Law(places=places, remainders=remainders, order=float(order))
+
+    def judge(self, tier: Tier, found: Mapping[int, Law]) -> Verdict:
+        """Rounding everywhere, and a remainder of second order."""
+        places = _places(found)
+        parts = {
+            name: judge_identity(place.law, place.all_wrong, tolerance=TOLERANCE)
+            for name, place in places.items()
+        }
+        worst = max(part.value for part in parts.values())
+        weakest = min(min(place.all_wrong) for place in places.values())
+        orders = [one.order for one in found.values()]
+        off = [abs(order - 2) for order in orders]
+        parts["order of the remainder, distance from 2"] = judge_below(off, limit=ORDER)
+        judgement = judge_all(parts)._replace(value=worst, interval=None)
+        if judgement.outcome is Outcome.SUPPORTED:
+            reason = (
+                f"The largest relative difference {worst:.1g} is within {TOLERANCE:.0e} in every "
+                f"head, wrong laws differ by {weakest:.2g} or more, and what the law leaves "
+                f"unexplained of a step shrinks with its power {np.mean(orders):.3f}."
+            )
+            judgement = judgement._replace(reason=reason)
+        return self.verdict(
+            judgement,
+            tier=tier,
+            seeds=tuple(found),
+            unit="largest relative difference",
+            null=weakest,
+        )
+
+    def draw(self, tier: Tier, found: Mapping[int, Law]) -> list[Picture]:
+        """Differences in every head, and the remainder of real steps."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8, 3.6), layout="constrained")
+        heads, steps = figure.subplots(1, 2, width_ratios=(3, 2))
+        places = _places(found)
+        for row, place in enumerate(places.values()):
+            for colour, values in enumerate((place.law, place.all_wrong)):
+                spread = np.linspace(-0.3, 0.3, len(values)) + row
+                heads.plot(np.maximum(values, FLOOR), spread, ".", color=f"C{colour}", ms=4)
+        heads.axvline(TOLERANCE, color="grey", ls=":")
+        heads.set(xscale="log", xlabel="largest relative difference, one point per head")
+        heads.set_yticks(range(len(places)), [_folded(place) for place in places], fontsize=8)
+        heads.set_title("law (left), wrong laws (right)", fontsize=10)
+        remainders = np.mean([one.remainders for one in found.values()], 0)
+        steps.plot(ETAS, remainders, "o-")
+        steps.plot(ETAS, [remainders[0] * (eta / ETAS[0]) ** 2 for eta in ETAS], ":", color="grey")
+        steps.set(xscale="log", yscale="log", xlabel="size of the step η", ylabel="unexplained")
+        steps.set_title("dotted: η²", fontsize=10)
+        caption = (
+            "Left: the law against autograd in float64, and wrong laws against autograd; dotted, "
+            "what rounding may cause. Right: what first order leaves unexplained of a real step."
+        )
+        alt = "The law is at rounding level in every head, wrong laws far from it."
+        return [Picture("law", figure, caption, alt)]
+
+
+def _models(
+    sequences: int, seed: int, generator: Generator
+) -> Iterator[tuple[str, nn.Module, Batch]]:
+    """Models in float64, each with a batch of its tunnel."""
+    for name in TRAINED:
+        model, tunnel = open_tunnel(locate(name))
+        yield name, model.double(), tunnel.sample(sequences, generator)
+    tunnel = HMM(3, 3, 8)
+    everything = Transformer(
+        width=32,
+        kv_heads=2,
+        prior="ggd",
+        prior_options={"init": "mixed"},
+        ssmax=True,
+        exempt_header=True,
+    )
+    model = build(everything, tunnel, seed).double()
+    yield EVERYTHING, model, tunnel.sample(sequences, generator)
+
+
+def _largest(x: Tensor) -> Tensor:
+    """[heads] largest entry of [B, heads, ...]."""
+    return x.abs().transpose(0, 1).flatten(1).amax(1)
+
+
+def _compare(sides: Sides) -> Place:
+    size = _largest(sides.truth)
+
+    def differences(side: Tensor) -> list[float]:
+        return (_largest(side - sides.truth) / size).tolist()
+
+    wrong = {name: differences(side) for name, side in sides.wrong.items()}
+    return Place(law=differences(sides.law), wrong=wrong)
+
+
+def _pooled(places: Sequence[Place]) -> Place:
+    """All heads of several places."""
+    return Place(
+        law=[difference for place in places for difference in place.law],
+        wrong={
+            name: [difference for place in places for difference in place.wrong[name]]
+            for name in places[0].wrong
+        },
+    )
+
+
+def _places(found: Mapping[int, Law]) -> dict[str, Place]:
+    """All seeds together."""
+    laws = list(found.values())
+    return {name: _pooled([law.places[name] for law in laws]) for name in laws[0].places}
+
+
+def _folded(text: str) -> str:
+    return text.replace(", ", ",\n")
+
+
+def shuffled(x: Tensor, visible: Tensor | None, generator: Generator) -> Tensor:
+    """Entries of each row of x [..., T, S] exchanged among the keys that the query sees."""
+    noise = torch.rand(x.shape, generator=generator, dtype=torch.float64)
+    if visible is None:
+        return x.gather(-1, noise.argsort(-1))
+    hidden = ~visible.expand(x.shape)
+    # Visible keys first, in random order there and in their own order here.
+    source = noise.masked_fill(hidden, 2.0).argsort(-1)
+    place = torch.arange(x.shape[-1], dtype=torch.float64).expand(x.shape)
+    place = place.masked_fill(hidden, float(x.shape[-1])).argsort(-1)
+    return torch.empty_like(x).scatter_(-1, place, x.gather(-1, source))

@@ -1,0 +1,1 @@
+"""The command line: one file for each noun; only these files parse and print."""

@@ -1,0 +1,159 @@
+"""`bayesattn cost`: what a model needs, predicted; and how good predictions are on this machine."""
+
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Annotated, Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from tyro.conf import Positional, arg
+
+from bayesattn.commands.options import JsonTarget
+from bayesattn.console import show_rows, write_json
+from bayesattn.errors import UserError
+from bayesattn.models import BayesConfig, BayesForCausalLM
+from bayesattn.models.cost import METHODS, Shape, attention_cost, cost
+from bayesattn.models.recipes import RECIPES
+from benchmarks.measure import peak_bytes
+
+MEASURED = (("nano", 128, 8), ("tiny", 128, 8), ("tiny", 512, 2), ("small", 128, 4))
+"""Size, length and batch that any machine can run in seconds."""
+GIB = 2**30
+LENGTHS = (1024, 16_384, 65_536, 262_144)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostCommand:
+    """Predict operations, memory and time of training a model."""
+
+    size: Annotated[Positional[str], arg(metavar="[SIZE]")] = "l12"
+    """nano, tiny, small, or one of the authors' l6 to l24."""
+    length: int = 512
+    """Tokens of a training sequence."""
+    batch: int = 1152
+    """Sequences per step, over all devices together."""
+    steps: int = 20_000
+    """Steps."""
+    micro_batch: int = 32
+    """Sequences that one device takes at once."""
+    precision: str = "bf16"
+    """fp32 or bf16."""
+    speed: Annotated[float | None, arg(metavar="TFLOPS")] = None
+    """10^12 operations per second of one device, as reached in practice; this machine's if not
+    given."""
+    measure: bool = False
+    """Compare predictions with what small models really need here, instead."""
+    json: JsonTarget = None
+    """Write JSON to this file ("-": standard output) instead of tables."""
+
+    def run(self) -> int:
+        """Print the prediction."""
+        if self.measure:
+            rows = [measured(*case) for case in MEASURED]
+            write_json(rows, self.json) if self.json else show_rows(_text(rows))
+            return 0
+        shape = self._shape()
+        step = cost(shape, self.length, self.batch, self.precision)
+        own = cost(shape, self.length, self.micro_batch, self.precision)
+        speed = matmul_speed() if self.speed is None else self.speed * 1e12
+        found = {
+            "parameters": shape.weights,
+            "operations per token": step.training / (self.batch * self.length),
+            "operations in all": step.training * self.steps,
+            "tokens in all": self.batch * self.length * self.steps,
+            "memory of a device, GiB": own.memory / GIB,
+            "of it weights, gradients, moments, GiB": own.state / GIB,
+            "operations per second of a device": speed,
+            "hours on one such device": step.training * self.steps / speed / 3600,
+        }
+        ways = [
+            {"method": method, "length": length, **asdict(attention_cost(method, shape, length))}
+            for length in LENGTHS
+            for method in METHODS
+        ]
+        if self.json:
+            write_json({"training": found, "attention": ways}, self.json)
+            return 0
+        show_rows([{"": name, self.size: f"{value:,.4g}"} for name, value in found.items()])
+        print("\nAttention of one layer, one sequence, forward")
+        show_rows(
+            [
+                {
+                    "length": f"{way['length']:,}",
+                    "method": way["method"],
+                    "operations": f"{way['operations']:.3g}",
+                    "extra MiB": f"{way['extra'] / 2**20:,.1f}",
+                    "moved MiB": f"{way['moved'] / 2**20:,.1f}",
+                }
+                for way in ways
+            ]
+        )
+        return 0
+
+    def _shape(self) -> Shape:
+        if self.size not in RECIPES:
+            raise UserError(f"There is no size {self.size!r}: choose one of {', '.join(RECIPES)}.")
+        if self.precision not in ("fp32", "bf16"):
+            raise UserError(f"--precision must be fp32 or bf16, not {self.precision!r}.")
+        for name in ("length", "batch", "steps", "micro_batch"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} must be 1 or more.")
+        return Shape.of(RECIPES[self.size]())
+
+
+def measured(size: str, length: int, batch: int) -> dict[str, Any]:
+    """Predicted and real operations, memory and time of one training step."""
+    config: BayesConfig = RECIPES[size](prior="ggd", ssmax=True, ssmax_scope="content")
+    shape = Shape.of(config)
+    model = BayesForCausalLM(config)
+    tokens = torch.randint(config.vocab_size, (batch, length))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        model(tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    predicted = cost(shape, length, batch)
+    memory = peak_bytes(step) + 3 * 4 * sum(p.numel() for p in model.parameters())
+    with FlopCounterMode(display=False) as counter:
+        model(tokens, labels=tokens)
+    start = perf_counter()
+    step()
+    seconds = perf_counter() - start
+    return {
+        "size": size,
+        "length": length,
+        "batch": batch,
+        "operations": predicted.forward,
+        "operations, counted": counted(counter, shape, length, batch),
+        "memory": predicted.memory,
+        "memory, measured": memory,
+        "seconds at the speed of a matrix product": predicted.training / matmul_speed(),
+        "seconds, measured": seconds,
+    }
+
+
+def counted(counter: FlopCounterMode, shape: Shape, length: int, batch: int) -> float:
+    """Operations that torch counted, and those inside our kernel, which it cannot see."""
+    inside = 2 * batch * shape.layers * shape.heads * shape.head_width * length**2
+    return counter.get_total_flops() + inside
+
+
+def matmul_speed(size: int = 1024, rounds: int = 5) -> float:
+    """Operations per second of a large product, the best of a few."""
+    a, b = torch.randn(2, size, size)
+    best = float("inf")
+    for _ in range(rounds):
+        start = perf_counter()
+        torch.mm(a, b)
+        best = min(best, perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def _text(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+    return [
+        {name: value if isinstance(value, str) else f"{value:.3g}" for name, value in row.items()}
+        for row in rows
+    ]

@@ -1,0 +1,33 @@
+"""Writes help.txt, which `bayesattn COMMAND --help` prints: importing a command takes seconds.
+
+    python -m bayesattn.commands.help        after an option of a command has changed
+
+A test compares the file with the commands.
+"""
+
+import contextlib
+import io
+import os
+
+from bayesattn.commands.main import COMMANDS, HELP_FILE, PAGE, options
+
+WIDTH = 80
+
+
+def written(name: str) -> str:
+    """What a command says of itself."""
+    text = io.StringIO()
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(WIDTH)
+    try:
+        with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+            options(name, ["--help"])
+    finally:
+        del os.environ["COLUMNS"]
+        if before is not None:
+            os.environ["COLUMNS"] = before
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+if __name__ == "__main__":
+    HELP_FILE.write_text(PAGE.join(map(written, COMMANDS)), encoding="utf-8")

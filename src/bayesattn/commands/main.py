@@ -1,0 +1,161 @@
+"""The command line. Only the chosen command is imported, and for `--help` not even that one.
+
+A command is a dataclass, whose fields tyro turns into options, with `run() -> exit code`.
+"""
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Command(NamedTuple):
+    """Where a command lives, and what it does in one line."""
+
+    target: str
+    help: str
+
+
+COMMANDS = {
+    "demo": Command(
+        "bayesattn.commands.report:Demo", "measure every claim quickly, show what holds"
+    ),
+    "claims list": Command("bayesattn.commands.claims:List", "list the claims"),
+    "claims run": Command("bayesattn.commands.claims:Run", "measure claims into a ledger"),
+    "claims show": Command("bayesattn.commands.claims:Show", "show a claim and its verdict"),
+    "report": Command("bayesattn.commands.report:Report", "write a ledger as one page"),
+    "prior draw": Command("bayesattn.commands.report:DrawPrior", "draw a prior to a file"),
+    "tunnel train": Command(
+        "bayesattn.commands.tunnel_train:Train", "train a model on a task with an exact posterior"
+    ),
+    "tunnel fidelity": Command(
+        "bayesattn.commands.tunnel:TunnelFidelity", "measure a run against the exact posterior"
+    ),
+    "tunnel show": Command("bayesattn.commands.tunnel:TunnelShow", "draw a run's beliefs"),
+    "tunnel zoo": Command("bayesattn.commands.zoo:Zoo", "list the trained models that come along"),
+    "probe": Command("bayesattn.commands.probe:Probe", "look into a trained model"),
+    "sula": Command(
+        "bayesattn.commands.sula:Sula",
+        "compare a language model with exact Bayes in context",
+    ),
+    "lm train": Command("bayesattn.commands.lm:LanguageTrain", "train a language model"),
+    "lm generate": Command("bayesattn.commands.lm:LanguageGenerate", "let a model continue a text"),
+    "lm export": Command(
+        "bayesattn.commands.lm:LanguageExport",
+        "write a run for Hugging Face",
+    ),
+    "lm passkey": Command(
+        "bayesattn.commands.lm_measure:LanguagePasskey", "measure retrieval by length and depth"
+    ),
+    "lm perplexity": Command(
+        "bayesattn.commands.lm_measure:LanguagePerplexity", "measure perplexity by position"
+    ),
+    "lm harness": Command("bayesattn.commands.lm_measure:LanguageHarness", "run tasks of lm-eval"),
+    "lm priors": Command(
+        "bayesattn.commands.lm_priors:LanguagePriors", "show what each head's prior has learnt"
+    ),
+    "lm zoo": Command(
+        "bayesattn.commands.zoo:LanguageZoo", "list the language models that come along"
+    ),
+    "cost": Command("bayesattn.commands.cost:CostCommand", "predict what training a model needs"),
+}
+HELP = ("-h", "--help", "help")
+HELP_FILE = Path(__file__).with_name("help.txt")
+"""Written by `help.py`: a page for each command."""
+PAGE = "\f\n"
+"""Between two pages."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code is 2 after a mistake in what was typed."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in HELP:
+        print(_overview())
+        return 0
+    if words[0] == "--version":
+        from bayesattn import __version__
+
+        print(f"bayesattn {__version__}")
+        return 0
+    try:
+        return _run(words)
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt as stop:
+        print(str(stop) or "Stopped.", file=sys.stderr)
+        return 130
+    except Exception as error:
+        from bayesattn.errors import UserError, missing_extra
+
+        if isinstance(error, ImportError):
+            error = missing_extra(error) or error
+        if not isinstance(error, UserError) or os.environ.get("BAYESATTN_DEBUG") == "1":
+            raise error
+        print(f"bayesattn: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(words: list[str]) -> int:
+    depth = 1 if words[0] in COMMANDS else 2
+    name = " ".join(words[:depth])
+    if name not in COMMANDS:
+        asks = len(words) == 1 or words[1] in HELP
+        if asks and any(known.startswith(f"{words[0]} ") for known in COMMANDS):
+            print(_overview(f"{words[0]} "))
+            return 0
+        raise _unknown(name, words[0])
+    rest = words[depth:]
+    if rest in (["-h"], ["--help"]) and HELP_FILE.exists():
+        pages = HELP_FILE.read_text(encoding="utf-8").split(PAGE)
+        print(dict(zip(COMMANDS, pages, strict=True))[name], end="")
+        return 0
+    return options(name, rest).run()
+
+
+def options(name: str, words: list[str]) -> Any:
+    """The command `name` with the options in `words`."""
+    import tyro
+
+    from bayesattn.console import mistakes
+
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    command = getattr(import_module(module), attribute)
+    if hasattr(command, "options_for"):  # some options depend on what is asked for
+        command = command.options_for(words)
+    # One flag per switch: --all and --no-open, not --all/--no-all.
+    config = (tyro.conf.FlagCreatePairsOff,)
+    with mistakes():  # what the fields of a command refuse
+        return tyro.cli(command, prog=f"bayesattn {name}", args=words, config=config)
+
+
+def _unknown(name: str, first: str) -> Exception:
+    from bayesattn.errors import UserError
+
+    near = [*difflib.get_close_matches(name, COMMANDS), *difflib.get_close_matches(first, COMMANDS)]
+    hint = f"did you mean `bayesattn {near[0]}`?" if near else "`bayesattn --help` lists them."
+    return UserError(f"There is no command {name!r}: {hint}")
+
+
+def _overview(group: str = "") -> str:
+    width = max(map(len, COMMANDS)) + 2
+    lines = [
+        f"  {name:{width}}{command.help}"
+        for name, command in COMMANDS.items()
+        if name.startswith(group)
+    ]
+    return "\n".join(
+        [
+            f"usage: bayesattn {group}COMMAND [OPTIONS]",
+            "",
+            "Attention is a posterior: build it, test it against exact Bayes, look inside it.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "`bayesattn COMMAND --help` explains one; `bayesattn --version` tells the version.",
+        ]
+    )

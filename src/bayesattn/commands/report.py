@@ -1,0 +1,164 @@
+"""`bayesattn demo`, `bayesattn report` and `bayesattn prior draw`."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from bayesattn.claims.registry import find_study
+from bayesattn.commands.claims import choose, exit_code, measure, show_results
+from bayesattn.commands.options import JsonTarget
+from bayesattn.console import mistakes, write_json
+from bayesattn.errors import UserError
+from bayesattn.ledger.ledger import NAME, Ledger
+from bayesattn.ledger.study import Tier
+from bayesattn.report.page import PAGE, write_page
+from bayesattn.report.readme import fill
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Measure every claim in its quick tier and show what holds on one page."""
+
+    only: Annotated[tuple[str, ...], arg(metavar="[CLAIM ...]")] = ()
+    """Measure only these claims."""
+    skip: Annotated[tuple[str, ...], arg(metavar="[CLAIM ...]")] = ()
+    """Measure all but these claims."""
+    seeds: Annotated[int | None, arg(metavar="N")] = None
+    """Number of seeds; each claim's own if not given."""
+    workers: Annotated[int | None, arg(metavar="N")] = None
+    """Jobs at once, one core each; as many as there are cores if not given."""
+    out: Path = Path("report")
+    """Folder of ledger.json, figures and index.html."""
+    no_open: bool = False
+    """Do not open the page in a browser, as is done when a person is watching."""
+    json: JsonTarget = None
+    """Write the records as JSON to this file ("-": standard output) instead of a table."""
+
+    def run(self) -> int:
+        """Measure, write the page, open it."""
+        studies = choose(Tier.QUICK, self.only, self.skip)
+        records = measure(studies, Tier.QUICK, self.out, self.seeds, workers=self.workers)
+        page = write_page(self.out, self.out / PAGE)
+        if self.json:
+            write_json([asdict(record) for record in records], self.json)
+        else:
+            show_results(records, page)
+        if someone_is_watching() and not self.no_open:
+            webbrowser.open(page.resolve().as_uri())
+        return exit_code(records)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Write a ledger, or any runs, as one self-contained page; or a ledger as a Markdown table."""
+
+    folders: Annotated[Positional[tuple[Path, ...]], arg(metavar="[FOLDER ...]")] = ()
+    """Folder of a ledger.json, or folders of runs; report if not given."""
+    output: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE")] = None
+    """The page to write; index.html in the first folder if not given."""
+    readme: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Fill the table between the ledger marks of this Markdown file instead."""
+    figures: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    """Draw the ledger's figures here once more, for papers, instead."""
+    format: Annotated[Literal["png", "svg", "pdf"], arg(metavar="png|svg|pdf")] = "png"
+    """Of those figures."""
+
+    def run(self) -> int:
+        """Write what is asked for."""
+        folder, *others = self.folders or [Path("report")]
+        page = self.output or folder / PAGE
+        if others or (folder / "config.json").exists():
+            if self.readme or self.figures:
+                raise UserError("--readme and --figures are made from a ledger, not from runs.")
+            print(write_runs([folder, *others], page))
+            return 0
+        if self.readme:
+            with mistakes():
+                fill(self.readme, Ledger.load(folder / NAME))
+            print(self.readme)
+        if self.figures:
+            for path in redraw(Ledger.load(folder / NAME), self.figures, self.format):
+                print(path)
+        if self.output or not (self.readme or self.figures):
+            print(write_page(folder, page))
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawPrior:
+    """Draw a prior over distance, one line per head."""
+
+    name: Annotated[Positional[str], arg(metavar="PRIOR")]
+    """uniform, laplace, ggd, student or bucketed."""
+    output: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE")] = None
+    """Image to write, its kind told by the ending; NAME.png if not given."""
+    heads: int = 8
+    """Number of heads."""
+    length: int = 128
+    """Number of distances."""
+
+    def run(self) -> int:
+        """Draw the prior."""
+        from matplotlib.figure import Figure
+
+        from bayesattn.priors import make_prior
+
+        path = self.output or Path(f"{self.name}.png")
+        with mistakes():
+            figure = Figure(figsize=(7, 4), layout="constrained")
+            make_prior(self.name, self.heads).draw(self.length, figure.add_subplot())
+            figure.savefig(path, dpi=150)
+        print(path)
+        return 0
+
+
+def write_runs(folders: Sequence[Path], path: Path) -> Path:
+    """A page about runs, written to `path`."""
+    from bayesattn.report.runs import render_runs
+
+    with mistakes():
+        path.write_text(render_runs(folders), encoding="utf-8")
+    return path
+
+
+def redraw(ledger: Ledger, folder: Path, ending: str) -> Iterator[Path]:
+    """The figures of a ledger, drawn from its numbers into `folder`."""
+    from bayesattn.drawing import house_style, save_picture
+
+    with mistakes():
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, record in ledger.records.items():
+        if record.verdict is None:
+            continue
+        study = find_study(name)
+        try:
+            found = study.read(record.numbers)
+        except ValueError:
+            print(
+                f"{name} was recorded by an earlier version, so that its figures cannot be drawn "
+                f"again; as SVG they lie beside the ledger. To measure it anew: {record.command}",
+                file=sys.stderr,
+            )
+            continue
+        with house_style(), mistakes():
+            for picture in study.draw(record.tier, found):
+                path = folder / f"{name}-{picture.name}.{ending}"
+                if ending == "svg":
+                    save_picture(picture, path)
+                else:
+                    picture.figure.savefig(path, dpi=200, facecolor="white")
+                yield path
+
+
+def someone_is_watching() -> bool:
+    """Whether opening a browser would show the page to a person."""
+    screen = (
+        sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
+    return bool(sys.stdout.isatty() and screen and not os.environ.get("CI"))

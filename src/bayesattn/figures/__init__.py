@@ -1,0 +1,1 @@
+"""Figures of tunnels, language models and probes."""

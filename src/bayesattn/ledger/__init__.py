@@ -1,0 +1,1 @@
+"""The ledger: plan, do and record measurements of claims."""

@@ -1,0 +1,193 @@
+"""What a study is: a claim, how much to compute per tier, and how to measure, judge and draw it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_type_hints
+
+from bayesattn.drawing import Picture
+from bayesattn.ledger.typed import from_plain
+from bayesattn.runs import Run
+from bayesattn.stats import Interval, Judgement, Outcome
+from bayesattn.training.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """Data for one of the report's interactive parts."""
+
+    kind: str
+    """Which part: beliefs, heatmap, curves or manifold."""
+    title: str
+    caption: str
+    data: Mapping[str, Any]
+    """Plain JSON values, in the form that the part reads (report/templates)."""
+
+
+Numbers = Mapping[str, float | Sequence[float]]
+"""What one seed measured, by name: the result of a claim that has no dataclass for it."""
+
+
+class Tier(StrEnum):
+    """How much a study computes."""
+
+    QUICK = "quick"
+    FULL = "full"
+    PAPER = "paper"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One checkable statement of a paper."""
+
+    id: str
+    statement: str
+    """The claim in one sentence."""
+    source: str
+    """Paper and place, with an arXiv number."""
+    reported: str
+    """What the authors report, as text; shown beside the measurement, never compared with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a tier computes. Studies add their own fields."""
+
+    wishes: ClassVar[frozenset[str]] = frozenset({"seeds"})
+    """Fields that say what is to be measured, not how: with others of these, a number that is there
+    still stands. What names parts of a study is one of them, `measure` must not read it."""
+    seeds: int
+    """Seeds 0 .. seeds-1 are measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a study found."""
+
+    outcome: Outcome
+    measured: float
+    unit: str
+    interval: Interval | None
+    """None for an exact statement, which has no sampling error."""
+    null: float
+    """The same quantity where the claim is false by construction."""
+    reported: str
+    seeds: tuple[int, ...]
+    tier: Tier
+    reason: str
+    """Why this outcome, in one sentence."""
+    p: float | None = None
+    """Chance of so clear a verdict if the effect were just at the limit."""
+
+
+R = TypeVar("R", bound=Recipe)
+M = TypeVar("M")
+P = TypeVar("P")
+
+
+class Training(Protocol):
+    """A training whose result a study looks at; equal ones are done once."""
+
+    @property
+    def folder(self) -> Path:
+        """Of its run."""
+        ...
+
+    @property
+    def config(self) -> TrainConfig:
+        """How long, among other things."""
+        ...
+
+    def train(self) -> Run:
+        """Its run: found if there is one, else trained now."""
+        ...
+
+
+class Study(ABC, Generic[R, M]):
+    """Measures one claim. A new one is a subclass, under `@register`, in a file of claims/.
+
+    M is what one seed measures, a frozen dataclass: `measure` says so in its signature, and what
+    is kept as JSON is read back as one. `measure` must depend on nothing but the recipe and the
+    seed, so that it can be repeated and seeds can run anywhere.
+    """
+
+    claim: ClassVar[Claim]
+    method: ClassVar[str]
+    """How it is measured, in plain words."""
+    null: ClassVar[str]
+    """What it is compared with, in plain words."""
+    recipes: Mapping[Tier, R]
+
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, Training]:
+        """What `measure` will look at, by name. All are done before, as many at once as can be."""
+        return {}
+
+    @abstractmethod
+    def measure(self, tier: Tier, seed: int) -> M:
+        """The result of one seed."""
+
+    @abstractmethod
+    def judge(self, tier: Tier, found: Mapping[int, M]) -> Verdict:
+        """Verdict from the results of all seeds."""
+
+    def draw(self, tier: Tier, found: Mapping[int, M]) -> list[Picture]:
+        """Figures for the report."""
+        return []
+
+    def exhibits(self, tier: Tier, found: Mapping[int, M]) -> list[Exhibit]:
+        """What the report shows for the reader to play with, each of another kind."""
+        return []
+
+    def read(self, numbers: Mapping[int, Any]) -> dict[int, M]:
+        """Results of seeds from plain JSON; a ValueError if they are not of this claim as it is."""
+        kind = get_type_hints(type(self).measure).get("return", Any)
+        return {seed: from_plain(kind, plain) for seed, plain in numbers.items()}
+
+    def verdict(
+        self,
+        judgement: Judgement,
+        *,
+        tier: Tier,
+        seeds: Sequence[int],
+        unit: str,
+        null: float,
+    ) -> Verdict:
+        """`judgement` as a verdict on this claim."""
+        return Verdict(
+            outcome=judgement.outcome,
+            measured=judgement.value,
+            unit=unit,
+            interval=judgement.interval,
+            null=null,
+            reported=self.claim.reported,
+            seeds=tuple(seeds),
+            tier=tier,
+            reason=judgement.reason,
+            p=judgement.p,
+        )
+
+
+class PartedStudy(Study[R, Mapping[str, P]]):
+    """A study of several trainings that are measured one by one, since a whole seed takes long."""
+
+    @abstractmethod
+    def parts(self, tier: Tier) -> Sequence[str]:
+        """Names of the trainings."""
+
+    @abstractmethod
+    def measure_part(self, tier: Tier, seed: int, part: str) -> P:
+        """The result of one seed from one training."""
+
+    def measure(self, tier: Tier, seed: int) -> Mapping[str, P]:
+        """Of all parts, by name."""
+        return {part: self.measure_part(tier, seed, part) for part in self.parts(tier)}
+
+    def read(self, numbers: Mapping[int, Any]) -> dict[int, Mapping[str, P]]:
+        """Results of seeds from plain JSON; a ValueError if they are not of this claim as it is."""
+        kind = get_type_hints(type(self).measure_part).get("return", Any)
+        return {seed: from_plain(Mapping[str, kind], plain) for seed, plain in numbers.items()}
+
+
+AnyStudy = Study[Any, Any]

@@ -1,0 +1,141 @@
+"""Ridge regression and principal components, in float64.
+
+Ridge of y on x, both centred:
+
+    fit             W = argmin Σ ‖y - Wx - b‖² + λ‖W‖², λ a thousandth of the mean variance of x
+    left out        e_i / (1 - S_ii) for the smoother S = 1/n + K (K + λ)⁻¹ is exactly the error on
+                    row i of a fit to all others with the same λ. Here λ is the mean variance of a
+                    row, tr(K) / n for the Gram matrix K, so that few rows in many dimensions are
+                    not learnt by heart
+
+Principal components of a few rows in many dimensions, for many resamplings at once:
+
+    gram            G = Z Zᵀ [n, n] of rows Z [n, d], centred, and divided by the deviation of their
+                    columns if standardised. If row i stands w_i times, the eigenvalues of
+                    √w_i G_ij √w_j are those of the covariance, times n
+    scores          of every row on the first axes, G (√w ∘ a) / √λ for an eigenvector a
+    participation   (Σλ)² / Σλ²
+
+n is far below d in the second part, so nothing there is ever d × d. Means and deviations are those
+of the resample.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+RIDGE = 1e-3
+AT_ONCE = 2**23
+"""Numbers in the largest tensor that is made."""
+
+
+class Readout(NamedTuple):
+    """ŷ = x · weight + offset."""
+
+    weight: Tensor
+    """[d, c]."""
+    offset: Tensor
+    """[c]."""
+    mean: Tensor
+    """[c] mean of the targets it was fitted on."""
+
+    def squares(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared errors and deviations [N, c] of each sequence, from x [N, S, d], y [N, S, c]."""
+        error = (y - x.double() @ self.weight - self.offset).square().sum(1)
+        return error, (y - self.mean).square().sum(1)
+
+
+def fit(x: Tensor, y: Tensor) -> Readout:
+    """Ridge regression of y [..., c] on x [..., d]."""
+    (rows, centre), (targets, mean) = centred(x.flatten(0, -2)), centred(y.flatten(0, -2))
+    gram = rows.T @ rows
+    gram.diagonal().add_(RIDGE * gram.diagonal().mean().clamp(min=1e-30))
+    weight = torch.linalg.solve(gram, rows.T @ targets)
+    return Readout(weight, mean - centre @ weight, mean)
+
+
+def held_out_errors(x: Tensor, y: Tensor) -> Tensor:
+    """[n, c] error on each row when it is left out, of y [n, c] from x [n, d]."""
+    rows, _ = centred(x)
+    kernel = rows @ rows.T
+    penalty = kernel.diagonal().mean().clamp(min=1e-30)
+    ridge = kernel + penalty * torch.eye(len(rows), dtype=kernel.dtype)
+    smoother = torch.linalg.solve(ridge, kernel) + 1 / len(rows)
+    return (y - smoother @ y) / (1 - smoother.diagonal())[:, None]
+
+
+def centred(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [n, d] less their mean, in float64, and the mean."""
+    rows = rows.double()
+    mean = rows.mean(0)
+    return rows - mean, mean
+
+
+def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Deviations [m] times √n and directions [m, d] of rows [n, d], the largest first."""
+    _, lengths, directions = torch.linalg.svd(centred(rows)[0], full_matrices=False)
+    return lengths, directions
+
+
+def participation(variances: Tensor) -> Tensor:
+    """(Σλ)² / Σλ² over the last dimension: how many components share the variance."""
+    return variances.sum(-1).square() / variances.square().sum(-1).clamp(min=1e-300)
+
+
+def linear_cka(first: Tensor, second: Tensor) -> float:
+    """Centred kernel alignment ‖X'Y‖² / (‖X'X‖ ‖Y'Y‖) of X and Y [n, D]: 1 after any rotation."""
+    x, y = centred(first)[0], centred(second)[0]
+    squares = [product.square().sum() for product in (x.T @ y, x.T @ x, y.T @ y)]
+    return float(squares[0] / (squares[1] * squares[2]).sqrt())
+
+
+class Shares(NamedTuple):
+    """How variance is spread over components, one number per resampling."""
+
+    first: Tensor
+    """Share of the first component."""
+    two: Tensor
+    """Share of the first two."""
+    participation: Tensor
+
+
+def gram(rows: Tensor, weights: Tensor, *, standardise: bool) -> Tensor:
+    """[R, n, n] inner products of rows [n, d] or [R, n, d] where row i stands weights[R, n] times.
+
+    Columns that do not vary stay 0.
+    """
+    count = weights.sum(1)[:, None, None]
+    rows = rows - (weights[:, None, :] @ rows) / count
+    if standardise:
+        variance = (weights[:, :, None] * rows.square()).sum(1, keepdim=True) / count
+        alive = variance > 1e-12 * variance.mean(-1, keepdim=True)
+        rows = torch.where(alive, rows / variance.clamp(min=1e-300).sqrt(), 0.0)
+    return rows @ rows.transpose(-1, -2)
+
+
+def shares(grams: Tensor, weights: Tensor) -> Shares:
+    """Of inner products [R, n, n] of rows that stand weights [R, n] times."""
+    variances = torch.linalg.eigvalsh(_weighted(grams, weights)).clamp(min=0)
+    total = variances.sum(-1).clamp(min=1e-300)
+    top = variances[..., -2:].flip(-1).cumsum(-1) / total[..., None]
+    return Shares(top[..., 0], top[..., -1], participation(variances))
+
+
+def scores(grams: Tensor, weights: Tensor, components: int = 1) -> Tensor:
+    """[R, n, components] of every row on the first axes, whether it was drawn or not."""
+    variances, vectors = torch.linalg.eigh(_weighted(grams, weights))
+    variances, vectors = (x[..., -components:].flip(-1) for x in (variances, vectors))
+    axes = weights.sqrt()[..., None] * vectors / variances[:, None].clamp(min=1e-300).sqrt()
+    return grams @ axes
+
+
+def chunks(weights: Tensor, width: int) -> Iterator[Tensor]:
+    """Resamplings [R, n] in parts small enough for `width` columns."""
+    return iter(weights.split(max(1, AT_ONCE // (weights.shape[1] * width))))
+
+
+def _weighted(grams: Tensor, weights: Tensor) -> Tensor:
+    roots = weights.sqrt()
+    return roots[:, :, None] * grams * roots[:, None, :]

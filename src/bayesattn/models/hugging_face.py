@@ -1,0 +1,261 @@
+"""Causal language models of Hugging Face: config, tokenizer and weights of a `Source`.
+
+What is on this machine is loaded without a single call to the network, and what cannot be loaded is
+refused in one sentence.
+"""
+
+import struct
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from importlib.util import find_spec
+from io import StringIO
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GgufConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils import logging
+
+import bayesattn.models  # noqa: F401  (our own models are known to transformers from here on)
+from bayesattn.models.gguf import Header, quick_header
+from bayesattn.models.source import Source, SourceError
+
+ENCODERS = ("ForMaskedLM", "Classification", "QuestionAnswering", "ForPreTraining", "EncoderModel")
+LONGEST = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+"""What configs call the longest input that a model was made for."""
+
+
+def longest_input(config: PreTrainedConfig) -> int | None:
+    """Tokens of the longest input that a model was made for; None if there is no limit."""
+    text = config.get_text_config(decoder=True)
+    return next((n for name in LONGEST if (n := getattr(text, name, None))), None)
+
+
+def read_tokenizer(source: Source, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
+    """The tokenizer; refuses one that knows no words, or more than a model with this config."""
+    options = gguf_options(source)
+    # Auto reads the whole file once more to choose a class that is then this one
+    kind: Any = AutoTokenizer if quick_header_of(source) is None else PreTrainedTokenizerFast
+    try:
+        tokenizer: Any = fetch(source, lambda **where: kind.from_pretrained(**options, **where))
+        # without its files transformers may build one that knows no words
+        works = bool(tokenizer("a b", add_special_tokens=False)["input_ids"])
+    except SourceError:
+        works = False
+    if not works:
+        raise SourceError(
+            f"{source.name} has no tokenizer that works: put the tokenizer.json that it was "
+            "trained with beside its weights."
+        )
+    # besides, transformers may add special tokens that no text contains
+    known: int = config.get_text_config(decoder=True).vocab_size
+    if tokenizer.vocab_size > known:
+        raise SourceError(
+            f"The tokenizer of {source.name} has {tokenizer.vocab_size:,} tokens and the model "
+            f"{known:,}: they do not belong together."
+        )
+    return tokenizer
+
+
+def read_model(source: Source, config: PreTrainedConfig, settings: Mapping[str, Any]) -> Any:
+    """The model with its trained weights; `settings` are arguments of `from_pretrained`."""
+    options: dict[str, Any] = gguf_options(source)
+    if options:
+        options["quantization_config"] = GgufConfig(dequantize=True)
+    tensors = _tensors(source)
+    kind: Any = AutoModelForCausalLM
+    if tensors is not None:
+        kind = type(empty_model(config, source.name))
+        options = {"state_dict": tensors}
+
+    def call(**where: Any) -> Any:
+        if tensors is not None:
+            where = {"pretrained_model_name_or_path": None}
+        return kind.from_pretrained(
+            **where,
+            **options,
+            **settings,
+            config=config,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+
+    model, loaded = fetch(source, call)
+    missing = sorted(loaded["missing_keys"])
+    if missing:
+        raise SourceError(
+            f"{source.name} lacks {len(missing)} weights of its model, such as {missing[0]}: it is "
+            "incomplete, or was not trained to continue text."
+        )
+    return model
+
+
+def fresh_model(config: PreTrainedConfig, seed: int, settings: Mapping[str, Any]) -> Any:
+    """A model with this config and random weights."""
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config, **settings)
+
+
+def empty_model(config: PreTrainedConfig, name: str) -> PreTrainedModel:
+    """The model with this config, without memory for its weights."""
+    try:
+        with quiet(), torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except (ValueError, ImportError):
+        raise _not_causal(name, type(config).__name__.removesuffix("Config")) from None
+    model.tie_weights()
+    return model
+
+
+def read_config(source: Source, changes: Mapping[str, Any] | None = None) -> Any:
+    """The config, from disk if it is there; refuses what is no causal language model.
+
+    Args:
+        source: where the model is.
+        changes: settings to replace.
+    """
+    changes = changes or {}
+    header = quick_header_of(source)
+    if header is not None:
+        return _changed(header.config(changes), changes)
+    options: dict[str, Any] = {**gguf_options(source), **changes}
+    config: Any = fetch(source, lambda **where: AutoConfig.from_pretrained(**options, **where))
+    names = getattr(config, "architectures", None) or []
+    encodes = names and all(name.endswith(ENCODERS) for name in names)
+    if config.is_encoder_decoder or encodes:
+        what = names[0] if names else type(config).__name__.removesuffix("Config")
+        raise _not_causal(source.name, what)
+    return _changed(config, changes)
+
+
+def quick_header_of(source: Source) -> Header | None:
+    """The header of a .gguf file that can be read quickly."""
+    if source.kind != "gguf":
+        return None
+    gguf_options(source)
+    try:
+        return quick_header(source.files[0])
+    except (ValueError, struct.error) as error:
+        raise _refusal(source, error) from None
+
+
+def gguf_options(source: Source) -> dict[str, Any]:
+    """What transformers has to be told besides of a .gguf file."""
+    if source.kind != "gguf":
+        return {}
+    if find_spec("gguf") is None:
+        raise SourceError("Reading .gguf files needs gguf: pip install 'bayesattn[gguf]'.")
+    return {"gguf_file": source.files[0].name}
+
+
+def fetch(source: Source, call: Callable[..., Any]) -> Any:
+    """`call` with what is on this machine, and only for names of the hub with the hub.
+
+    Args:
+        source: where the model is.
+        call: takes the arguments of `from_pretrained` that say where to look.
+    """
+    where = {"pretrained_model_name_or_path": source.location, "revision": source.revision}
+    if source.revision is None:
+        del where["revision"]
+    with quiet():
+        # Files of others fail in any way they like: tokenizers even raises plain Exception.
+        try:
+            return call(**where, local_files_only=True)
+        except Exception as error:
+            if source.local or not isinstance(error, OSError):
+                raise _refusal(source, error) from error
+        try:
+            return call(**where)
+        except Exception as error:
+            raise _refusal(source, error) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No bars, no warnings of transformers: what matters is said in one sentence."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        # one of its bars does not ask whether bars are wanted
+        with without_bars(), redirect_stderr(StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Hugging Face shows no progress bars in here: reading and writing small models is instant."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _tensors(source: Source) -> dict[str, Tensor] | None:
+    """Weights that are read here; None if transformers does it."""
+    header = quick_header_of(source)
+    if header is not None:
+        return header.weights()
+    if source.kind != "safetensors":
+        return None
+    try:
+        return {name: x for file in source.files for name, x in load_file(file).items()}
+    except (OSError, SafetensorError) as error:
+        raise SourceError(f"{source.name} cannot be read ({error}): get it once more.") from None
+
+
+def _changed(config: Any, changes: Mapping[str, Any]) -> Any:
+    if strange := [name for name in changes if not hasattr(config, name)]:
+        raise SourceError(f"the model has no setting {strange[0]!r} that could be changed.")
+    return config
+
+
+def _refusal(source: Source, error: Exception) -> SourceError:
+    text = str(error)
+    reason = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    if "gated" in text:
+        return SourceError(
+            f"{source.name} is gated: accept its licence at https://huggingface.co/"
+            f"{source.location} and log in with `hf auth login`."
+        )
+    if "trust_remote_code" in text or "custom code" in text:
+        return SourceError(
+            f"{source.name} needs code of its own, which is never run: name a model that "
+            "transformers knows."
+        )
+    if "mismatched" in text:
+        return SourceError(
+            f"The weights of {source.name} have other sizes than its config.json says: they do not "
+            "belong together."
+        )
+    if source.kind == "hub" and isinstance(error, OSError):
+        return SourceError(
+            f"{source.name} is neither here nor to be had from the Hugging Face hub: check its "
+            "name and the network, or name a folder."
+        )
+    return SourceError(f"{source.name} cannot be loaded ({reason}): see whether it is complete.")
+
+
+def _not_causal(name: str, what: str) -> SourceError:
+    return SourceError(
+        f"{name} is no causal language model ({what}): name a model that continues text."
+    )

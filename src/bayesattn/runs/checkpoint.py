@@ -1,0 +1,145 @@
+"""Checkpoints: folders `step-000123` that are whole or not there at all.
+
+Each holds safetensors files and state.json, which knows the hash of every other file. A checkpoint
+is written under a temporary name, brought to the disk and renamed; so a killed writer leaves the
+previous one untouched, and damage that came later is found by the hash.
+"""
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bayesattn import files
+from bayesattn.runs.errors import DamagedCheckpointError
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint on disk."""
+
+    folder: Path
+    step: int
+    state: dict[str, Any]
+
+    def tensors(self, name: str) -> Tensors:
+        """The tensors of `name`.safetensors."""
+        return load_file(self.folder / f"{name}.safetensors")
+
+    def has(self, name: str) -> bool:
+        """Whether `name`.safetensors is part of it."""
+        return f"{name}.safetensors" in self.state["sha256"]
+
+
+def save_checkpoint(
+    root: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping[str, Any]
+) -> None:
+    """Write `root/step-…`, replacing one of the same step; an error leaves no trace.
+
+    Args:
+        root: folder of all checkpoints.
+        step: updates made so far.
+        tensors: one safetensors file per name.
+        state: everything else, plain JSON values.
+    """
+    target = root / _name(step)
+    temporary = root / f"{files.TEMPORARY}{_name(step)}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        hashes: dict[str, str] = {}
+        for name, content in tensors.items():
+            path = temporary / f"{name}.safetensors"
+            save_file(content, path)
+            path.chmod(0o644)  # safetensors writes for the owner's eyes only
+            files.sync(path)
+            hashes[path.name] = files.sha256(path)
+        data = {"step": step, **state, "sha256": hashes}
+        with (temporary / "state.json").open("w", encoding="utf-8") as file:
+            json.dump(data, file, allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        files.sync_folder(temporary)
+        if target.exists():
+            files.remove(target)
+        temporary.rename(target)
+        files.sync_folder(root)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def checkpoint_steps_in(root: Path) -> list[int]:
+    """Steps of the checkpoints in `root`, in order."""
+    return sorted(int(path.name.removeprefix("step-")) for path in root.glob("step-*"))
+
+
+def read_checkpoint(root: Path, step: int) -> Checkpoint:
+    """The checkpoint of `step`, after checking every hash."""
+    folder = root / _name(step)
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        for name, expected in state["sha256"].items():
+            if files.sha256(folder / name) != expected:
+                raise DamagedCheckpointError(f"the hash of {name} is wrong")
+        return Checkpoint(folder, int(state["step"]), state)
+    except DamagedCheckpointError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"{Path(error.filename or folder).name}: {error.strerror}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        reason = "state.json cannot be read"
+    raise DamagedCheckpointError(f"The checkpoint {folder} is damaged ({reason}).")
+
+
+def last_good_checkpoint(root: Path) -> Checkpoint | None:
+    """The newest checkpoint that is undamaged; each damaged one newer than it gets a warning."""
+    for step in reversed(checkpoint_steps_in(root)):
+        try:
+            return read_checkpoint(root, step)
+        except DamagedCheckpointError as error:
+            warnings.warn(f"{error} Going back to the one before it.", stacklevel=2)
+    return None
+
+
+def prune_checkpoints(root: Path, keep: Collection[int], last: int = 2) -> None:
+    """Remove all but the `last` newest checkpoints and those of the steps `keep`."""
+    for step in checkpoint_steps_in(root)[:-last]:
+        if step not in keep:
+            files.remove(root / _name(step))
+
+
+def model_tensors(model: nn.Module) -> Tensors:
+    """Parameters and buffers by name; of tied ones, the first name only."""
+    found: Tensors = {}
+    known: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in known:
+            known.add(id(tensor))
+            found[name] = tensor.detach().contiguous()
+    return found
+
+
+@torch.no_grad()
+def load_model_tensors(model: nn.Module, tensors: Tensors) -> None:
+    """Set parameters and buffers in place."""
+    own = model.state_dict(keep_vars=True)
+    expected = model_tensors(model).keys()
+    if strange := expected ^ tensors.keys():
+        raise ValueError(f"The weights are of another model: {min(strange)} is not in both.")
+    for name, tensor in tensors.items():
+        own[name].copy_(tensor)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:06d}"

@@ -1,0 +1,76 @@
+"""The machine: versions and commit for the record, memory; nothing that names the person."""
+
+import ctypes
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import bayesattn
+
+GIBIBYTE = 1 << 30
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+_LARGEST = 32 << 20  # bytes; glibc refuses a higher threshold
+_FREE = (1 << 31) - 1
+
+
+def environment() -> dict[str, Any]:
+    """Versions, platform and number of CPUs; no host name and no paths."""
+    return {
+        "bayesattn": bayesattn.__version__,
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+    }
+
+
+def commit() -> str | None:
+    """Commit of this source tree, with `-dirty` if files were changed since; None if installed."""
+    folder = Path(bayesattn.__file__).parent
+    # A virtual environment may lie in someone else's repository, whose commit would mislead.
+    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    return _git(folder, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+
+
+def free_memory(device: str = "cpu") -> int:
+    """Bytes that can be taken: of a GPU, or of main memory within a container's limit."""
+    import psutil
+    import torch
+
+    if device.startswith("cuda"):
+        return torch.cuda.mem_get_info(torch.device(device))[0]
+    free: int = psutil.virtual_memory().available
+    limit, used = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
+    try:
+        return min(free, int(limit.read_text()) - int(used.read_text()))
+    except (OSError, ValueError):  # no such system, or "max": no limit
+        return free
+
+
+def keep_memory() -> bool:
+    """Let this process keep what its tensors free for the next ones; whether it can.
+
+    By default glibc asks the system for every large tensor and gives it back afterwards, and the
+    system clears each page anew: a tenth of the time of a small language model's step, and more of
+    that of a sampler. Nothing is known of other C libraries, so nothing is done there.
+    """
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    kept = set_option(_M_MMAP_THRESHOLD, _LARGEST) and set_option(_M_TRIM_THRESHOLD, _FREE)
+    return bool(kept)
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

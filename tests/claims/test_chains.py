@@ -1,0 +1,160 @@
+"""cot-extender: tiny trainings for the plumbing, made-up numbers for the verdict."""
+
+import dataclasses
+from types import MappingProxyType
+
+import pytest
+import torch
+
+from bayesattn.claims import cot_extender
+from bayesattn.claims.chain_arms import arm_name
+from bayesattn.claims.chain_language import STYLES, texts
+from bayesattn.claims.cot_extender import CotExtender
+from bayesattn.ledger.study import Tier
+from bayesattn.models.architectures import count_parameters
+from bayesattn.probes.llm.sula import Evidence, Lexicon
+from bayesattn.stats import Outcome
+
+TINY = {
+    "alphabet": 4,
+    "hops": 3,
+    "steps": 2,
+    "track_steps": 2,
+    "track_length": 3,
+    "width": 16,
+    "batch_size": 4,
+    "sequences": 64,
+    "chains": 3,
+    "arms": (("direct", 1), ("direct", 2), ("cot", 1), ("filler", 1), ("short", 1)),
+    "tracks": (("S3", "product"), ("Z3", "none")),
+}
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(
+        cot_extender, "measure_language", lambda prompts, seed: {"asked": float(prompts)}
+    )
+    study = CotExtender()
+    recipe = dataclasses.replace(study.recipes[Tier.QUICK], **TINY)
+    study.recipes = MappingProxyType({Tier.QUICK: recipe})
+    return study
+
+
+def test_the_study_trains_measures_judges_and_draws(study):
+    numbers = {seed: study.measure(Tier.QUICK, seed) for seed in (0, 1)}
+    found = numbers[0]
+    assert found["asked"] == 2.0
+    assert len(found["cot, 1 layers: error"]) == 3
+    assert len(found["cot, 1 layers: scratch error"]) == 2
+    assert len(found["short, 1 layers: scratch error"]) == 1
+    assert "direct, 1 layers: scratch error" not in found
+    assert "filler, 1 layers: followed" not in found
+    old, new = (found[f"cot, 1 layers: kl to {name}"] for name in ("old", "overwritten"))
+    assert found["cot, 1 layers: followed"] == old - new
+    assert len(found["S3, product: mae"]) == len(found["Z3, none: kl"]) == 3
+    assert max(found["noise of chains: error"]) < 0.6
+    verdict = study.judge(Tier.QUICK, numbers)
+    assert verdict.outcome is not Outcome.SUPPORTED
+    assert "Knees of 3 hops: direct, 1 layers" in verdict.reason
+    assert [picture.name for picture in study.draw(Tier.QUICK, numbers)] == ["hops", "groups"]
+
+
+@pytest.mark.parametrize("tier", [Tier.QUICK, Tier.FULL])
+def test_all_depths_have_as_many_parameters(tier):
+    recipe = CotExtender.recipes[tier]
+    for mode in {mode for mode, _ in recipe.arms}:
+        trainings = [recipe.hops_training(arm, 0) for arm in recipe.arms if arm[0] == mode]
+        sizes = [count_parameters(t.architecture, t.tunnel) for t in trainings]
+        assert sizes == pytest.approx([sizes[0]] * len(sizes), rel=0.03)
+        assert len({t.config for t in trainings}) == 1
+
+
+@pytest.mark.parametrize("tier", Tier)
+def test_every_tier_has_what_is_judged(tier):
+    recipe = CotExtender.recipes[tier]
+    shallow = recipe.depths[0]
+    assert {("direct", shallow), ("cot", shallow), ("filler", shallow)} <= set(recipe.arms)
+    assert recipe.seeds >= (2 if tier is Tier.QUICK else 3)
+    assert not recipe.tracks or recipe.track_steps > 0
+    if tier is not Tier.PAPER:  # matching its sizes takes long
+        assert len(recipe.trainings(0)) == len(recipe.arms) + len(recipe.tracks)
+
+
+def judged(direct, cot, filler, followed):
+    """Three seeds that differ a little."""
+    study = CotExtender()
+    recipe = study.recipes[Tier.QUICK]
+    numbers = {}
+    for seed, factor in enumerate((0.95, 1.0, 1.05)):
+        found = {}
+        for mode, errors in (("direct", direct), ("cot", cot), ("filler", filler)):
+            name = arm_name((mode, recipe.depths[0]))
+            found[f"{name}: error"] = [error * factor for error in errors]
+            found[f"{name}: knee"] = 1.0
+            found[f"{name}: followed"] = followed * factor
+            found[f"{name}: kl to overwritten"] = found[f"{name}: kl to old"] = 1.0
+        numbers[seed] = found
+    return study.judge(Tier.QUICK, numbers)
+
+
+GOOD = {
+    "direct": [0.01, 0.8, 1.0],
+    "cot": [0.01, 0.02, 0.03],
+    "filler": [0.01, 0.8, 1.1],
+    "followed": 9.0,
+}
+
+
+def test_all_four_parts_support_the_claim():
+    found = judged(**GOOD)
+    assert found.outcome is Outcome.SUPPORTED
+    assert found.measured == pytest.approx(0.95 - 0.025)
+    assert found.null == 0
+
+
+@pytest.mark.parametrize(
+    "change, part",
+    [
+        ({"direct": [0.01, 0.02, 0.03]}, "knee"),
+        ({"filler": [0.01, 0.02, 0.03]}, "filler"),
+        ({"cot": [0.01, 0.3, 0.3]}, "mastery"),
+        ({"followed": -3.0}, "use"),
+    ],
+)
+def test_any_part_refutes_it(change, part):
+    found = judged(**(GOOD | change))
+    assert found.outcome is Outcome.REFUTED
+    assert found.reason.startswith(f"{part}: ")
+
+
+def test_one_hop_is_no_part_of_the_gain_of_a_scratch():
+    """Blanks that are worse at one hop only are no evidence for written hops."""
+    found = judged(**(GOOD | {"filler": [3.0, 0.03, 0.04]}))
+    assert found.outcome is Outcome.REFUTED and found.reason.startswith("filler: ")
+
+
+def test_models_that_have_learnt_nothing_are_not_judged():
+    found = judged(**(GOOD | {"direct": [0.9, 0.9, 0.9]}))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.reason.startswith("Nothing to judge by. One hop without scratch")
+
+
+def test_prompts_with_a_tally():
+    lexicon = Lexicon(("happy", "cruel", "calm"), (0,))
+    evidence = Evidence(
+        torch.tensor([3]),
+        torch.tensor([[0, 1, 1]]),
+        torch.tensor([[0, 1, 0]]),
+        torch.tensor([2]),
+        0.7,
+    )
+    prompts = {style: texts(evidence, lexicon, ("lug", "dax"), style)[0] for style in STYLES}
+    assert prompts == {
+        "none": "happy: lug, cruel: dax, cruel: lug. calm:",
+        "filler": "happy: lug (. . . .), cruel: dax (. . . .), cruel: lug (. . . .). calm:",
+        "tally": "happy: lug (lug 1 dax 0), cruel: dax (lug 1 dax 1), "
+        "cruel: lug (lug 2 dax 1). calm:",
+    }
+    assert prompts["none"] == evidence.texts(lexicon, ("lug", "dax"))[0]

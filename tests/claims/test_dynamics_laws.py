@@ -1,0 +1,113 @@
+"""dynamics-routing and dynamics-values: they pass, and wrong laws do not."""
+
+import dataclasses
+from functools import cached_property
+
+import pytest
+import torch
+
+from bayesattn.claims.dynamics_routing import DynamicsRouting
+from bayesattn.claims.dynamics_values import DynamicsValues
+from bayesattn.claims.gradient_law import EVERYTHING, RANDOM, TRAINED, LawRecipe, shuffled
+from bayesattn.dynamics.model import LayerDynamics
+from bayesattn.dynamics.routing import Routing
+from bayesattn.ledger.runner import run_study
+from bayesattn.ledger.study import Tier
+from bayesattn.stats import Outcome
+
+STUDIES = (DynamicsRouting, DynamicsValues)
+RECIPE = LawRecipe(seeds=2, lengths=(5, 12), sequences=3)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    for study in STUDIES:
+        monkeypatch.setattr(study, "recipes", {Tier.QUICK: RECIPE})
+
+
+def verdict(study):
+    numbers = {seed: study().measure(Tier.QUICK, seed) for seed in range(2)}
+    return study().judge(Tier.QUICK, numbers)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_laws_pass_and_are_drawn(study, tmp_path):
+    record = run_study(study(), Tier.QUICK, tmp_path)
+    assert record.failure is None
+    assert record.verdict.outcome is Outcome.SUPPORTED
+    assert record.verdict.measured < 1e-10
+    assert record.verdict.null > 1e-3
+    assert len(record.figures) == 1
+    heads = {name: len(place["law"]) for name, place in record.numbers[0]["places"].items()}
+    # two lengths, with and without mask and prior; two layers of four heads, or two groups
+    groups = 2 if study is DynamicsValues else 4
+    assert heads == {RANDOM: 8, EVERYTHING: 2 * groups, **dict.fromkeys(TRAINED, 8)}
+
+
+def broken(monkeypatch, name, law):
+    changed = cached_property(law)
+    changed.__set_name__(Routing, name)
+    monkeypatch.setattr(Routing, name, changed)
+
+
+@pytest.mark.parametrize("error", [1e-7, -1.0])
+def test_another_row_mean_does_not_pass(monkeypatch, error):
+    broken(
+        monkeypatch,
+        "score_gradient",
+        lambda r: r.alpha * (r.compatibility - (1 + error) * r.row_mean[..., None]),
+    )
+    assert verdict(DynamicsRouting).outcome is Outcome.REFUTED
+
+
+def test_other_responsibilities_do_not_pass(monkeypatch):
+    broken(monkeypatch, "weighted_error", lambda r: (r.alpha**1.0001).mT @ r.upstream)
+    assert verdict(DynamicsValues).outcome is Outcome.REFUTED
+
+
+def test_groups_that_are_not_added_up_do_not_pass(monkeypatch):
+    changed = cached_property(lambda r: r.weighted_error[:, :: r.alpha.shape[1] // r.kv_heads])
+    changed.__set_name__(LayerDynamics, "value_gradient")
+    monkeypatch.setattr(LayerDynamics, "value_gradient", changed)
+    found = verdict(DynamicsValues)
+    assert found.outcome is Outcome.REFUTED
+    assert found.reason.startswith(EVERYTHING)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_remainder_of_first_order_does_not_pass(study, monkeypatch):
+    honest = study.remainder
+    monkeypatch.setattr(study, "remainder", lambda *args: honest(*args) + 1e-3 * args[-1])
+    found = verdict(study)
+    assert found.outcome is Outcome.REFUTED
+    assert found.reason.startswith("order of the remainder")
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_without_a_control_nothing_is_shown(study):
+    numbers = {seed: study().measure(Tier.QUICK, seed) for seed in range(2)}
+    for found in numbers.values():
+        place = found.places[TRAINED[0]]
+        nothing = {name: [0.0] * len(place.law) for name in place.wrong}
+        found.places[TRAINED[0]] = dataclasses.replace(place, wrong=nothing)
+    assert study().judge(Tier.QUICK, numbers).outcome is Outcome.INCONCLUSIVE
+
+
+def test_shuffling_stays_within_what_a_query_sees(generator):
+    x = torch.arange(1.0, 37.0).view(6, 6)
+    visible = torch.ones(6, 6, dtype=torch.bool).tril()
+    masked = x.masked_fill(~visible, 0.0)
+    mixed = shuffled(masked, visible, generator)
+    assert torch.equal(mixed.sort(-1).values, masked.sort(-1).values)
+    assert (mixed[~visible] == 0).all()
+    assert not torch.equal(mixed, masked)
+    free = shuffled(x, None, generator)
+    assert torch.equal(free.sort(-1).values, x)
+    assert not torch.equal(free, x)
+
+
+def test_every_seed_draws_its_own_heads():
+    first, second = (DynamicsRouting().measure(Tier.QUICK, seed) for seed in range(2))
+    assert first != second
+    assert DynamicsRouting().measure(Tier.QUICK, 0) == first
+    assert dataclasses.asdict(RECIPE)["lengths"] == (5, 12)

@@ -1,0 +1,229 @@
+"""The studies of geometry: tiny trainings for the plumbing, made-up numbers for the verdicts."""
+
+import dataclasses
+from types import MappingProxyType
+
+import pytest
+
+from bayesattn.claims import dynamics_frame_precision as precision
+from bayesattn.claims import geometry_ffn as ffn
+from bayesattn.claims import geometry_focusing as focusing
+from bayesattn.claims import geometry_frame_head as frame_head
+from bayesattn.claims import geometry_keys as keys
+from bayesattn.claims import geometry_subjects as subjects
+from bayesattn.claims import geometry_values as values
+from bayesattn.claims import tunnel_bijection, tunnel_hmm
+from bayesattn.ledger.runner import run_study
+from bayesattn.ledger.study import Tier
+from bayesattn.models.open import open_tunnel
+from bayesattn.stats import Outcome
+from bayesattn.zoo import locate
+
+STUDIES = [
+    keys.GeometryKeys,
+    frame_head.GeometryFrameHead,
+    focusing.GeometryFocusing,
+    values.GeometryValues,
+    ffn.GeometryFFN,
+    precision.DynamicsFramePrecision,
+]
+SMALL = {"steps": 3, "layers": 2, "width": 16, "batch_size": 4, "sequences": 16, "heads": 2}
+RECIPE = subjects.GeometryRecipe(seeds=1, sequences=64)
+NEVER, AGAIN = subjects.VARIANTS
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Tunnel studies of a few steps, in a folder of runs of their own."""
+    monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
+    for study, changes in (
+        (tunnel_bijection.TunnelBijection, {"alphabet": 5, "recall_steps": 3}),
+        (tunnel_hmm.TunnelHMM, {"states": 3, "length": 4, "stretch": 2}),
+    ):
+        recipe = dataclasses.replace(study.recipes[Tier.QUICK], **(SMALL | changes))
+        monkeypatch.setattr(study, "recipes", MappingProxyType({Tier.QUICK: recipe}))
+    for study in STUDIES:
+        monkeypatch.setattr(study, "recipes", MappingProxyType({Tier.QUICK: RECIPE}))
+    return tmp_path / "runs"
+
+
+def test_studies_look_train_judge_and_draw(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(keys, "PERMUTATIONS", 9)
+    for kind in STUDIES:
+        record = run_study(kind(), Tier.QUICK, tmp_path / "report")
+        assert record.failure is None, record.failure
+        assert record.figures and record.verdict.null is not None
+    assert len([*runs.iterdir()]) == 3  # two bijections and a filter, for all six
+
+
+def test_models_are_those_of_the_tunnel_studies(runs, monkeypatch):
+    tunnel_bijection.TunnelBijection().measure(Tier.QUICK, 1)
+    tunnel_hmm.TunnelHMM().measure(Tier.QUICK, 1)
+    monkeypatch.setattr("bayesattn.training.loop.train", lambda *_, **__: pytest.fail("trained"))
+    found = dict(subjects.subjects(Tier.QUICK, 1, RECIPE))
+    assert [*found] == [NEVER, AGAIN, "filter"]
+    assert not found[NEVER].tunnel.replacement and found[AGAIN].tunnel.replacement
+    initial, model = found[AGAIN].initial, found[AGAIN].model
+    pairs = zip(initial.parameters(), model.parameters(), strict=True)
+    assert any((a != b).any() for a, b in pairs)
+
+
+def test_a_model_that_comes_along_is_taken(monkeypatch, tmp_path):
+    monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
+    for variant, seed, name in ((NEVER, 0, "bijection-10"), (AGAIN, 1, "bijection-10-returning")):
+        model = subjects.subject(subjects.training(Tier.QUICK, variant, seed)).model
+        expected = open_tunnel(locate(f"zoo:{name}"))[0]
+        for own, other in zip(model.parameters(), expected.parameters(), strict=True):
+            assert (own == other).all()
+    assert not (tmp_path / "runs").exists()
+
+
+def verdict(kind, **numbers):
+    """From lists with one number, or list of numbers, per seed."""
+    seeds = range(3)
+    by_seed = {seed: {name: column[seed] for name, column in numbers.items()} for seed in seeds}
+    return kind().judge(Tier.QUICK, by_seed)
+
+
+def constant(value):
+    return [value] * 3
+
+
+@pytest.mark.parametrize(
+    ("again", "untrained", "outcome"),
+    [
+        ([0.10, 0.11, 0.12], 0.25, Outcome.SUPPORTED),
+        ([0.10, 0.11, 0.12], 0.05, Outcome.REFUTED),  # as orthogonal as before training
+        ([0.40, 0.42, 0.41], 0.25, Outcome.REFUTED),
+        ([0.10, 0.40, 0.20], 0.25, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_keys_must_be_more_orthogonal_than_chance_and_than_before(again, untrained, outcome):
+    numbers = {}
+    for variant, cosines in ((NEVER, [0.10, 0.12, 0.11]), (AGAIN, again)):
+        numbers |= {
+            f"{variant}: keys |cos|": cosines,
+            f"{variant}: keys untrained": constant(untrained),
+            f"{variant}: keys random": constant(0.2),
+            f"{variant}: keys best head": constant(0.05),
+            f"{variant}: keys best of random heads": constant(0.18),
+        }
+    found = verdict(keys.GeometryKeys, **numbers)
+    assert found.outcome is outcome and found.null == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("next_head", "whole", "outcome", "unit"),
+    [
+        ([5, 6, 5.5], [50, 60, 55], Outcome.SUPPORTED, "next head"),
+        ([1.1, 1.2, 1.0], [50, 60, 55], Outcome.REFUTED, "next head"),
+        ([5, 6, 5.5], [2, 3, 2.5], Outcome.REFUTED, "whole model"),
+        ([1, 9, 2], [50, 60, 55], Outcome.INCONCLUSIVE, "next head"),
+    ],
+)
+def test_one_head_must_be_catastrophic_and_alone(next_head, whole, outcome, unit):
+    numbers = {}
+    for variant in (NEVER, AGAIN):
+        numbers |= {
+            f"{variant}: times next": next_head,
+            f"{variant}: times whole": whole,
+            f"{variant}: random times whole": constant(4.0),
+        }
+    found = verdict(frame_head.GeometryFrameHead, **numbers)
+    assert found.outcome is outcome and unit in found.unit
+    assert found.null == (1.0 if "next" in unit else 4.0)
+
+
+@pytest.mark.parametrize(
+    ("rise", "fall", "beyond", "outcome"),
+    [
+        ([0.3, 0.31, 0.3], [0.2, 0.21, 0.2], [0.5, 0.5, 0.51], Outcome.SUPPORTED),
+        ([0.01, 0.012, 0.011], [0.2, 0.21, 0.2], [0.5, 0.5, 0.51], Outcome.REFUTED),  # as before
+        ([0.3, 0.31, 0.3], [-0.2, -0.21, -0.2], [0.5, 0.5, 0.51], Outcome.REFUTED),
+        ([0.3, 0.31, 0.3], [0.2, 0.21, 0.2], [-0.1, -0.1, -0.11], Outcome.REFUTED),
+        ([0.0, 0.3, 0.1], [0.2, 0.21, 0.2], [0.5, 0.5, 0.51], Outcome.INCONCLUSIVE),
+    ],
+)
+def test_attention_must_sharpen_onto_what_is_consistent(rise, fall, beyond, outcome):
+    mass, entropy = focusing.MASS, focusing.ENTROPY
+    found = verdict(
+        focusing.GeometryFocusing,
+        **{
+            f"{AGAIN}: {mass}": constant([0.2, 0.5]),
+            f"{AGAIN}: {entropy}": constant([0.8, 0.5]),
+            f"{AGAIN}: {mass}, last minus first": rise,
+            f"{AGAIN}: {entropy}, last minus first": [-value for value in fall],
+            f"{AGAIN}: {mass} untrained, last minus first": constant(0.05),
+            f"{AGAIN}: {entropy} untrained, last minus first": constant(-0.01),
+            f"{AGAIN}: {mass}, last beyond other sequences": beyond,
+        },
+    )
+    assert found.outcome is outcome and found.null == pytest.approx(0.05)
+    assert found.measured == pytest.approx(sum(rise) / 3)
+
+
+@pytest.mark.parametrize(
+    ("share", "order", "outcome", "unit"),
+    [
+        ([0.8, 0.82, 0.81], [0.9, 0.91, 0.9], Outcome.SUPPORTED, "variance"),
+        ([0.2, 0.22, 0.21], [0.9, 0.91, 0.9], Outcome.REFUTED, "variance"),
+        ([0.8, 0.82, 0.81], [0.55, 0.56, 0.55], Outcome.REFUTED, "entropy"),  # 0.1 before training
+    ],
+)
+def test_one_axis_must_hold_the_variance_and_the_order(share, order, outcome, unit):
+    where = values.JUDGED
+    found = verdict(
+        values.GeometryValues,
+        **{
+            f"{where} share": share,
+            f"{where} share untrained": constant(0.2),
+            f"{where} order": order,
+            f"{where} order untrained": constant(0.1),
+            f"{where} participation": constant(3.0),
+            f"{where} decodability": constant(0.9),
+        },
+    )
+    assert found.outcome is outcome and unit in found.unit
+    assert found.null == pytest.approx(0.2 if unit == "variance" else 0.1)
+
+
+@pytest.mark.parametrize(
+    ("gains", "outcome"),
+    [
+        ([0.5, 0.52, 0.51], Outcome.SUPPORTED),
+        ([-0.5, -0.52, -0.51], Outcome.REFUTED),
+        ([-0.5, 0.5, 0.1], Outcome.INCONCLUSIVE),
+    ],
+)
+def test_feed_forward_parts_must_gain_more_than_attention(gains, outcome):
+    def sublayers(gain):
+        entropy = ffn.Gains(by_layer={}, difference=gain, difference_untrained=-0.3)
+        costs = {"without_attention": 1.0, "without_feed": 0.1}
+        return ffn.Sublayers(gains={"entropy": entropy}, **costs)
+
+    columns = {variant: [sublayers(gain) for gain in gains] for variant in (NEVER, AGAIN)}
+    found = verdict(ffn.GeometryFFN, **columns)
+    assert found.outcome is outcome and found.null == pytest.approx(-0.3)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "outcome"),
+    [
+        ([1.0, 1.1, 1.2], [0.5, 0.6, 0.55], Outcome.SUPPORTED),
+        ([-0.7, -0.6, -0.65], [0.5, 0.6, 0.55], Outcome.REFUTED),
+        ([1.0, 1.1, 1.2], [-0.5, -0.6, -0.55], Outcome.REFUTED),
+        ([1.0, -1.1, 0.2], [0.5, 0.6, 0.55], Outcome.INCONCLUSIVE),
+    ],
+)
+def test_values_and_error_must_settle_after_attention(content, error, outcome):
+    numbers = {f"{kind}: settled": constant(100.0) for kind in precision.DRAWN}
+    found = verdict(
+        precision.DynamicsFramePrecision,
+        **numbers,
+        **{
+            "values: dissociation beyond the straight path": content,
+            "precision: dissociation beyond the straight path": error,
+            "mae: twice the end": constant(300.0),
+        },
+    )
+    assert found.outcome is outcome and found.null == 0

@@ -1,0 +1,338 @@
+"""The command line, in this process: what it prints, writes and returns."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bayesattn
+from bayesattn.claims import all_studies, registry
+from bayesattn.commands import main as cli
+from bayesattn.commands import report as report_commands
+from bayesattn.commands.help import written
+from bayesattn.commands.main import COMMANDS, main
+from bayesattn.ledger.ledger import Ledger
+from tests.ledger.toy import crash, toy
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Every command runs in an empty folder, where nobody watches."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CI", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("BAYESATTN_DEBUG", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def studies(monkeypatch):
+    """Toy studies in place of the real ones: `use(toy(), …)`."""
+    all_studies()
+    # studies made up here exist in this process only
+    monkeypatch.setattr("bayesattn.ledger.engines.default_workers", lambda: 1)
+
+    def use(*toys):
+        monkeypatch.setattr(registry, "_classes", {t.claim.id: type(t) for t in toys})
+
+    use(toy("good"), toy("wrong", level=-10.0))
+    return use
+
+
+def ledger(folder="report"):
+    return Ledger.load(Path(folder) / "ledger.json").records
+
+
+def mistake(capsys, *words):
+    """The one sentence that a mistake gets."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("bayesattn: ") and err.count("\n") == 1
+    return err
+
+
+def test_help_lists_every_command(capsys):
+    for words in ([], ["--help"], ["-h"], ["help"]):
+        assert main(words) == 0
+        out = capsys.readouterr().out
+        assert all(name in out for name in COMMANDS)
+
+
+def test_help_of_a_group_lists_that_group(capsys):
+    for words in (["claims"], ["claims", "--help"]):
+        assert main(words) == 0
+        out = capsys.readouterr().out
+        assert "claims list" in out and "claims show" in out
+        assert "demo" not in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_is_what_the_command_says(capsys, name):
+    assert main([*name.split(), "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: bayesattn {name} ")
+    assert out == written(name), "an option has changed: run python -m bayesattn.commands.help"
+
+
+def test_help_with_other_words_comes_from_the_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["claims", "run", "bam-size", "--help"])
+    assert stop.value.code == 0
+    assert "usage: bayesattn claims run" in capsys.readouterr().out
+
+
+def test_a_switch_has_one_flag(capsys):
+    for words, flag, other in (
+        (["claims", "run"], "--all", "--no-all"),
+        (["demo"], "--no-open", "--no-no-open"),
+    ):
+        main([*words, "--help"])
+        out = capsys.readouterr().out
+        assert flag in out and other not in out
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from bayesattn.commands.main import main; main(['--help']); main(['study']);"
+        "main(['lm', 'train', '--help']);"
+        "heavy = {'torch', 'numpy', 'scipy', 'matplotlib', 'transformers', 'tyro', 'rich'};"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_version_is_told(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"bayesattn {bayesattn.__version__}\n"
+
+
+def test_python_m_bayesattn_is_the_same_command():
+    command = [sys.executable, "-m", "bayesattn", "claims", "nope"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("bayesattn: There is no command 'claims nope'")
+
+
+def test_arguments_come_from_the_command_line_unless_given(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["bayesattn", "--version"])
+    assert main() == 0
+    assert "bayesattn" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["dmeo"], "no command 'dmeo': did you mean `bayesattn demo`?"),
+        (["claims", "lst"], "no command 'claims lst': did you mean `bayesattn claims list`?"),
+        (["zzz"], "no command 'zzz': `bayesattn --help` lists them."),
+        (["claims", "run", "bam-unifrm"], "no claim 'bam-unifrm': did you mean 'bam-uniform'?"),
+        (["claims", "show", "bam-sise"], "no claim 'bam-sise': did you mean 'bam-size'?"),
+        (["claims", "run", "bam-size", "--tier", "fast"], "no tier 'fast': choose one of quick"),
+        (["claims", "run", "bam-size", "--seeds", "0"], "--seeds must be 1 or more, not 0"),
+        (["claims", "run"], "Name the claims to measure, or pass --all"),
+        (["claims", "run", "bam-size", "--all"], "Name the claims to measure, or pass --all"),
+        (["claims", "run", "bam-size", "--out", "file/x"], "Cannot write to file/x"),
+        (["demo", "--out", "file/x"], "Cannot write to file/x"),
+        (["report"], "no ledger at report/ledger.json: run `bayesattn demo`"),
+        (["report", "--readme", "README.md"], "no ledger at report/ledger.json"),
+        (["claims", "list", "--json", "no/where.json"], "Cannot use no/where.json"),
+        (["prior", "draw", "gdd"], "unknown prior 'gdd' (did you mean 'ggd'?)"),
+        (["prior", "draw", "ggd", "--heads", "0"], "num_heads must be"),
+        (["prior", "draw", "ggd", "-o", "no/where.png"], "Cannot use"),
+        (["prior", "draw", "ggd", "-o", "image.what"], "'what' is not supported"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(folder, capsys, words, sentence):
+    (folder / "file").touch()
+    assert sentence in mistake(capsys, *words)
+    assert not (folder / "report").exists()
+
+
+def test_an_unknown_option_is_a_mistake_too(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["claims", "list", "--colour"])
+    assert stop.value.code == 2
+    assert "--colour" in capsys.readouterr().err
+
+
+def test_debugging_shows_where_a_mistake_was_found(monkeypatch):
+    monkeypatch.setenv("BAYESATTN_DEBUG", "1")
+    with pytest.raises(ValueError, match="no claim"):
+        main(["claims", "show", "nope"])
+
+
+def test_a_bug_of_ours_is_not_passed_off_as_a_mistake(monkeypatch):
+    def broken():
+        raise ValueError("ours")
+
+    monkeypatch.setattr("bayesattn.commands.claims.all_studies", broken)
+    with pytest.raises(ValueError, match="ours"):
+        main(["claims", "list"])
+
+
+def test_an_interrupt_ends_quietly(monkeypatch, capsys):
+    def interrupted(words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_run", interrupted)
+    assert main(["demo"]) == 130
+    assert capsys.readouterr().err == "Stopped.\n"
+
+
+def test_list_shows_every_claim(studies, capsys):
+    assert main(["claims", "list"]) == 0
+    out = capsys.readouterr().out
+    assert "good works." in out and "wrong works." in out and "quick, full" in out
+
+
+def test_list_as_json(studies, capsys):
+    assert main(["claims", "list", "--json", "-"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["id"] for row in rows] == ["good", "wrong"]
+    assert rows[0]["tiers"] == ["quick", "full"]
+    assert main(["claims", "list", "--json", "list.json"]) == 0
+    assert json.loads(Path("list.json").read_text()) == rows
+
+
+def test_run_measures_what_is_named(studies, capsys):
+    assert main(["claims", "run", "good", "--seeds", "2", "--tier", "full"]) == 0
+    assert list(ledger()) == ["good"]
+    assert ledger()["good"].tier == "full"
+    assert ledger()["good"].seeds == (0, 1)
+    out, err = capsys.readouterr()
+    assert "✓ supported" in out and "always" in out
+    assert "✓ supported    good" in err
+    assert main(["claims", "run", "wrong", "good"]) == 0
+    assert {name: len(record.seeds) for name, record in ledger().items()} == {"wrong": 3, "good": 3}
+
+
+def test_run_all_leaves_out_what_has_no_such_tier_and_says_so(studies, capsys):
+    studies(toy("good"), toy("short", recipes={"quick": toy().recipes["quick"]}))
+    assert main(["claims", "run", "--all", "--tier", "full", "--out", "elsewhere"]) == 0
+    assert list(ledger("elsewhere")) == ["good"]
+    assert "Left out, having no full tier: short." in capsys.readouterr().err
+
+
+def test_run_as_json_keeps_standard_output_clean(studies, capsys):
+    assert main(["claims", "run", "--all", "--json", "-"]) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert [r["verdict"]["outcome"] for r in records] == ["supported", "refuted"]
+
+
+def test_a_refuted_claim_exits_with_0_and_a_crashed_study_with_1(studies, capsys):
+    assert main(["claims", "run", "wrong"]) == 0
+    studies(toy("bad", measure=crash), toy("good"))
+    assert main(["claims", "run", "--all"]) == 1
+    assert {name: r.result for name, r in ledger().items()} == {
+        "wrong": "refuted",
+        "bad": "error",
+        "good": "supported",
+    }
+    out, err = capsys.readouterr()
+    assert "RuntimeError: the toy broke" in err
+    assert "Traceback" not in err and "! error" in out
+    assert "Traceback" in ledger()["bad"].failure.traceback
+
+
+def test_run_sets_an_unreadable_ledger_aside(studies, capsys):
+    Path("report").mkdir()
+    Path("report/ledger.json").write_text("{")
+    assert main(["claims", "run", "good"]) == 0
+    assert "set aside as ledger.aside-1.json" in capsys.readouterr().err
+    assert Path("report/ledger.aside-1.json").read_text() == "{"
+    assert list(ledger()) == ["good"]
+
+
+def test_show_tells_the_claim_and_then_its_verdict(studies, capsys):
+    assert main(["claims", "show", "good"]) == 0
+    out = capsys.readouterr().out
+    assert "good works." in out and "By playing." in out
+    assert "not measured yet: bayesattn claims run good" in out
+    main(["claims", "run", "good", "--out", "there"])
+    capsys.readouterr()
+    assert main(["claims", "show", "good", "--out", "there"]) == 0
+    out = capsys.readouterr().out
+    assert "11 points [8.52, 13.5]" in out and "✓ supported" in out
+    assert main(["claims", "show", "good", "--out", "there", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["record"]["verdict"]["measured"] == 11
+
+
+def test_show_tells_how_a_study_crashed(studies, capsys):
+    studies(toy("bad", measure=crash))
+    main(["claims", "run", "bad"])
+    capsys.readouterr()
+    assert main(["claims", "show", "bad"]) == 0
+    out = capsys.readouterr().out
+    assert "! error" in out and "Traceback (most recent call last)" in out
+
+
+def test_demo_writes_ledger_and_page_and_says_where(studies, capsys):
+    assert main(["demo"]) == 0
+    assert {record.tier for record in ledger().values()} == {"quick"}
+    out = capsys.readouterr().out
+    assert f"Report: {Path('report/index.html')}" in out
+    assert "✗ refuted" in Path("report/index.html").read_text(encoding="utf-8")
+
+
+def test_demo_writes_its_page_even_when_a_study_crashed(studies, capsys):
+    studies(toy("bad", measure=crash), toy("good"))
+    assert main(["demo", "--out", "new/folder", "--json", "-"]) == 1
+    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert "! error" in Path("new/folder/index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "ci", "screen", "flags", "opened"),
+    [
+        (True, "", ":0", [], True),
+        (True, "", ":0", ["--no-open"], False),
+        (True, "", "", [], False),
+        (True, "true", ":0", [], False),
+        (False, "", ":0", [], False),
+    ],
+)
+def test_demo_opens_the_page_only_for_a_person(
+    studies, monkeypatch, terminal, ci, screen, flags, opened
+):
+    pages = []
+    monkeypatch.setattr(report_commands.webbrowser, "open", pages.append)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("DISPLAY", screen)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert main(["demo", *flags]) == 0
+    assert pages == ([Path("report/index.html").resolve().as_uri()] if opened else [])
+
+
+def test_report_makes_the_page_again_where_asked(studies, capsys):
+    main(["claims", "run", "--all"])
+    capsys.readouterr()
+    assert main(["report"]) == 0
+    assert capsys.readouterr().out == f"{Path('report/index.html')}\n"
+    assert main(["report", "report", "-o", "page.html"]) == 0
+    assert Path("page.html").read_text() == Path("report/index.html").read_text()
+    assert Path("page.html").read_text().count("<img") == 2
+
+
+def test_report_fills_the_table_of_a_readme(studies, capsys):
+    main(["claims", "run", "--all", "--out", "results"])
+    Path("results/index.html").unlink()  # which the run has written
+    Path("README.md").write_text("A\n<!-- ledger:begin -->\n<!-- ledger:end -->\nB\n")
+    assert main(["report", "results", "--readme", "README.md"]) == 0
+    text = Path("README.md").read_text()
+    assert "| `good` good works. |" in text
+    assert text.startswith("A\n") and text.endswith("\nB\n")
+    assert not Path("results/index.html").exists()
+
+
+def test_a_prior_draws_itself(capsys):
+    assert main(["prior", "draw", "laplace", "--heads", "2", "-o", "a.svg"]) == 0
+    assert Path("a.svg").read_text().startswith("<?xml")
+    assert main(["prior", "draw", "ggd"]) == 0
+    assert Path("ggd.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out == "a.svg\nggd.png\n"

@@ -1,0 +1,190 @@
+"""Which jobs there are, and in which order they are done."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bayesattn.claims import Tier
+from bayesattn.claims.registry import all_studies
+from bayesattn.ledger.engines import Ended
+from bayesattn.ledger.jobs import MeasurementJob, TrainingJob, measurements
+from bayesattn.ledger.runner import run_studies
+from bayesattn.ledger.scheduling import plan, run_jobs
+from bayesattn.ledger.study import PartedStudy, Recipe
+from bayesattn.stats import judge_effect
+from tests.ledger.toy import toy
+from tests.ledger.work import Errand
+
+
+@dataclass(frozen=True)
+class Model:
+    """Stands for a training."""
+
+    folder: Path
+
+    def train(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "finished.json").write_text('{"seconds": 3}')
+
+
+def trained(name, *models):
+    """A toy that looks at models."""
+    return toy(name, trainings=lambda self, tier, seed: {m.folder.name: m for m in models})
+
+
+class Recorder:
+    """An engine that does nothing and remembers the order."""
+
+    def __init__(self, slots=1):
+        self.slots, self.order, self.busy = slots, [], []
+
+    def start(self, job):
+        assert len(self.busy) < self.slots
+        self.order.append(job.name)
+        self.busy.append(job)
+
+    def wait(self, seconds):
+        return [Ended(self.busy.pop(0), None)] if self.busy else []
+
+    def close(self):
+        pass
+
+
+def test_a_shared_training_is_done_once_and_before_what_needs_it(tmp_path):
+    shared, own = Model(tmp_path / "runs" / "shared"), Model(tmp_path / "runs" / "own")
+    studies = [trained("one", shared), trained("two", shared, own), toy("three")]
+    left = plan(studies, Tier.QUICK, tmp_path, 2).to_do()
+    assert sorted(left) == [
+        "one-quick-0",
+        "one-quick-1",
+        "own",
+        "shared",
+        "three-quick-0",
+        "three-quick-1",
+        "two-quick-0",
+        "two-quick-1",
+    ]
+    engine = Recorder()
+    assert len([*run_jobs(left, engine)]) == 8
+    order = engine.order
+    assert max(order.index("shared"), order.index("own")) < order.index("two-quick-0")
+    assert order.index("shared") < order.index("one-quick-0")
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    model = Model(tmp_path / "runs" / "model")
+    study = trained("one", model)
+    planned = plan([study], Tier.QUICK, tmp_path, 2)
+    for job in planned.to_do().values():
+        assert not job.done()
+        job.run()
+        assert job.done()
+    assert planned.to_do() == {}
+    (tmp_path / "measured" / "one-quick-1.json").unlink()
+    assert list(planned.to_do()) == ["one-quick-1"]
+
+
+def test_a_model_nobody_will_look_at_is_not_trained(tmp_path):
+    study = trained("one", Model(tmp_path / "runs" / "model"))
+    planned = plan([study], Tier.QUICK, tmp_path, 1)
+    assert len(planned.to_do()) == 2
+    planned.measurements["one"][0].run()
+    assert planned.to_do() == {}
+
+
+def test_the_next_job_is_the_first_whose_needs_are_met(tmp_path):
+    jobs = {
+        "a": TrainingJob(Model(tmp_path / "a")),
+        "m": Errand(tmp_path, "m", needs=frozenset({"b"})),
+        "b": TrainingJob(Model(tmp_path / "b")),
+        "c": TrainingJob(Model(tmp_path / "c")),
+    }
+    engine = Recorder()
+    list(run_jobs(jobs, engine))
+    assert engine.order == ["a", "b", "m", "c"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Longer(Recipe):
+    steps: int = 7
+
+
+@pytest.mark.parametrize("change", ["recipe", "version", "torn", "gone", "old format"])
+def test_measured_numbers_count_only_while_recipe_and_versions_are_the_same(
+    tmp_path, monkeypatch, change
+):
+    job = MeasurementJob(toy("one"), Tier.QUICK, 0, tmp_path)
+    job.run()
+    assert job.measured().numbers == {"effect": 10.0, "many": [1.0, 2.0]}
+    more = toy("one", recipes={Tier.QUICK: toy().recipes[Tier.FULL]})
+    assert MeasurementJob(more, Tier.QUICK, 0, tmp_path).done()  # it has other seeds only
+    if change == "recipe":
+        other = toy("one", recipes={Tier.QUICK: Longer(seeds=3)})
+        job = MeasurementJob(other, Tier.QUICK, 0, tmp_path)
+    elif change == "version":
+        monkeypatch.setattr("bayesattn.ledger.jobs.__version__", "99")
+    elif change == "old format":
+        origin = {"recipe": {}, "sources": "0123", "torch": "2"}
+        job.file.write_text(json.dumps({"origin": origin, "seconds": 1, "numbers": {"effect": 1}}))
+    elif change == "torn":
+        job.file.write_text(job.file.read_text()[:40])
+    else:
+        job.file.unlink()
+    assert not job.done()
+    job.run()
+    assert job.done()
+
+
+def split(tmp_path, measured):
+    """A toy whose seeds are measured in two parts, each from a model of its own."""
+    models = {name: Model(tmp_path / "runs" / name) for name in ("Left, slow", "Right")}
+
+    def measure_part(self, tier, seed, part):
+        measured.append((seed, part))
+        return 5.0 + seed if part == "Right" else 1.0
+
+    def judge(self, tier, found):
+        judgement = judge_effect([parts["Right"] for parts in found.values()])
+        return self.verdict(judgement, tier=tier, seeds=tuple(found), unit="points", null=0.0)
+
+    return toy(
+        "split",
+        PartedStudy,
+        judge=judge,
+        draw=lambda self, tier, found: [],
+        measure=PartedStudy.measure,
+        trainings=lambda self, tier, seed: models,
+        parts=lambda self, tier: tuple(models),
+        measure_part=measure_part,
+    )
+
+
+def test_parts_of_a_seed_wait_for_their_own_model_and_are_measured_once(tmp_path):
+    measured = []
+    study = split(tmp_path, measured)
+    planned = plan([study], Tier.QUICK, tmp_path, 2)
+    own = planned.measurements["split"]
+    assert [job.name for job in own] == [
+        "split-quick-left-slow-0",
+        "split-quick-right-0",
+        "split-quick-left-slow-1",
+        "split-quick-right-1",
+    ]
+    assert own[0].needs == {"Left, slow"} and own[3].needs == {"Right"}
+    own[1].run()
+    assert [*planned.to_do()] == ["Left, slow", "Right", *(own[i].name for i in (0, 2, 3))]
+    (found,) = run_studies([study], Tier.QUICK, tmp_path, 2)
+    assert sorted(measured) == sorted((s, p) for s in (0, 1) for p in ("Left, slow", "Right"))
+    assert found.seeds == (0, 1) and found.command.endswith("--seeds 2")
+    assert found.numbers == {seed: {"Left, slow": 1.0, "Right": 5.0 + seed} for seed in (0, 1)}
+
+
+def test_no_two_parts_of_a_study_have_the_same_name():
+    for study in all_studies():
+        for tier, recipe in study.recipes.items():
+            names = [job.name for job in measurements(study, tier, range(recipe.seeds), Path())]
+            assert len(set(names)) == len(names)
+            if isinstance(study, PartedStudy):
+                assert set(study.parts(tier)) <= set(study.trainings(tier, 0))

@@ -1,0 +1,166 @@
+"""What the documentation states about the code is true: constants, names, paths, navigation."""
+
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bayesattn.attention import posterior
+from bayesattn.claims import all_studies
+from bayesattn.commands.main import COMMANDS, HELP_FILE, PAGE
+from bayesattn.encodings import ENCODINGS
+from bayesattn.models import RECIPES
+from bayesattn.priors import PRIORS, generalized_gaussian
+from bayesattn.tunnels import TUNNELS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PACKAGE = ROOT / "src" / "bayesattn"
+
+# page, what it says (one group), what the code says
+STATED = [
+    ("howto/kernel.md", r"`dense` up to (\d+) keys", posterior._SMALL),
+    ("concepts.md", r"ε = (\S+)", generalized_gaussian.EPS),
+    ("howto/model.md", r"\| `encoding` \| (.*?) \|", set(ENCODINGS)),
+    ("howto/model.md", r"\| `prior` \| (.*?) \|", set(PRIORS)),
+    ("howto/tunnel.md", r"\| tunnel \|.*?\n\|[-|]+\n(.*?)\n\n", set(TUNNELS)),
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "pattern", "value"), STATED, ids=lambda cell: cell if isinstance(cell, str) else ""
+)
+def test_what_a_page_states_is_what_the_code_says(page, pattern, value):
+    (said,) = re.findall(pattern, (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    if isinstance(value, set):
+        missing = {name for name in value if f"`{name}`" not in said and f'"{name}"' not in said}
+        assert missing == set()
+    else:
+        assert float(said) == value
+
+
+def test_the_recipes_that_the_docs_name_exist():
+    assert {"nano", "tiny", "small", "l6", "l12", "l24"} <= set(RECIPES)
+
+
+def walks():
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    return re.findall(r"```text\n(?!src/)(.*?)```", page, re.DOTALL)
+
+
+def test_every_path_of_the_walks_exists():
+    assert len(walks()) == 5
+    paths = {
+        path for walk in walks() for path in re.findall(r"(?<!\S)[a-z_]+(?:/\w+)*(?:\.py|/)", walk)
+    }
+    assert {"attention/posterior.py", "training/loop.py", "bits.py", "models/"} <= paths
+    assert sorted(path for path in paths if not (PACKAGE / path).exists()) == []
+
+
+@pytest.mark.parametrize(
+    "name", re.findall(r"^::: (\S+)", (DOCS / "api.md").read_text("utf-8"), re.MULTILINE)
+)
+def test_every_name_of_the_api_page_exists(name):
+    assert pkgutil.resolve_name(name) is not None
+
+
+def pages():
+    """Every page of the site."""
+    notes = DOCS / "claims" / "notes"
+    return {
+        path.relative_to(DOCS).as_posix()
+        for path in DOCS.rglob("*.md")
+        if notes not in path.parents
+    }
+
+
+def navigation(entry):
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for part in entry.values() if isinstance(entry, dict) else entry:
+            yield from navigation(part)
+
+
+def test_the_navigation_has_every_page_once():
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    listed = list(navigation(settings["nav"]))
+    assert sorted(listed) == sorted(pages())
+    claims = [f"claims/{study.claim.id}.md" for study in all_studies()]
+    assert [page for page in listed if page in claims] == claims
+
+
+def test_the_start_page_lists_every_page_but_the_single_claims():
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", text))
+    single = {f"claims/{study.claim.id}.md" for study in all_studies()}
+    assert linked == pages() - single - {"index.md"}
+
+
+TEXTS = ["README.md", "LOG.md", "CONTRIBUTING.md", *(f"docs/{page}" for page in sorted(pages()))]
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_links_between_pages_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", text):
+        if target.startswith(("http:", "https:")):
+            continue
+        path = (ROOT / page).parent / target if target else ROOT / page
+        assert path.exists(), target
+        if anchor:
+            assert anchor in anchors(path.read_text(encoding="utf-8")), f"{target}#{anchor}"
+
+
+def anchors(text):
+    """Of the headings, as GitHub and mkdocs make them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
+
+
+def test_the_log_lists_each_of_its_findings():
+    text = (ROOT / "LOG.md").read_text(encoding="utf-8")
+    index, *_ = text.partition("\n## 20")
+    sections = anchors("\n".join(re.findall(r"^## 20.*$", text, re.MULTILINE)))
+    listed = re.findall(r"^- .*?\]\(#(.*?)\)", index, re.MULTILINE)
+    assert sorted(listed) == sorted(sections)
+
+
+def test_pages_use_the_words_of_the_field():
+    """Initialisation, not beginning; the commands as they are called now."""
+    banned = re.compile(r"\bbeginnings?\b|\bbayesattn (?:study|bench)\b", re.IGNORECASE)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    texts = {
+        "README.md": re.sub(r"<!-- ledger:begin.*ledger:end -->", "", readme, flags=re.DOTALL),
+        "CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"),
+    }
+    for page in pages():
+        if not page.startswith("claims/"):  # generated from what was recorded
+            texts[page] = (DOCS / page).read_text(encoding="utf-8")
+    found = {name: banned.findall(text) for name, text in texts.items()}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def typed_commands():
+    """Lines that a reader may type: (page, command, options)."""
+    for page in ["../README.md", *sorted(pages())]:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        lines = re.findall(r"^    bayesattn (.*)$|`bayesattn (.*?)`", text, re.MULTILINE)
+        for line in sorted({"".join(line).partition("#")[0].strip() for line in lines}):
+            yield pytest.param(line, id=f"{page}: {line}"[:80])
+
+
+@pytest.mark.parametrize("line", list(typed_commands()))
+def test_commands_and_options_that_the_docs_show_exist(line):
+    words = line.split()
+    name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in COMMANDS), None)
+    assert name, f"no command {line!r}"
+    helps = HELP_FILE.read_text(encoding="utf-8").split(PAGE)
+    help_page = next(text for text in helps if text.startswith(f"usage: bayesattn {name} "))
+    if name != "tunnel train":  # whose options depend on the tunnel and the architecture
+        options = re.findall(r"--[a-z-]+", line)
+        assert [option for option in options if option not in help_page] == []
