@@ -1,4 +1,4 @@
-"""Intervals cover, nulls are uniform, and the verdict rule errs as often as it says."""
+"""Intervals cover, and the verdict rule errs as often as it says."""
 
 import math
 
@@ -45,17 +45,11 @@ def test_bootstrap_interval_covers_nearly_as_stated_on_skewed_data():
     assert 0.90 <= np.mean(hits) <= 0.98
 
 
-def test_bootstrap_interval_is_repeatable_and_takes_any_statistic():
-    values = np.random.default_rng(3).exponential(1, 40)
-    first = stats.bootstrap_interval(values, np.median)
-    assert first == stats.bootstrap_interval(values, np.median)
-    assert contains(first, np.median(values))
-    assert first != stats.bootstrap_interval(values, np.mean)
-
-
 def test_mean_interval_turns_to_the_bootstrap_for_large_samples():
     values = np.random.default_rng(4).exponential(1, stats.SMALL_SAMPLE)
-    assert stats.mean_interval(values) == stats.bootstrap_interval(values)
+    rng = np.random.default_rng(0)
+    found = scipy.stats.bootstrap((values,), np.mean, method="BCa", rng=rng).confidence_interval
+    assert stats.mean_interval(values) == (found.low, found.high) == stats.mean_interval(values)
     low, high = stats.mean_interval(values[:-1])
     assert low + high == pytest.approx(2 * values[:-1].mean())  # t is symmetric, BCa is not
 
@@ -94,20 +88,6 @@ def test_wilson_interval_is_never_a_point_at_the_ends():
 def test_wilson_interval_refuses_impossible_counts(successes, trials):
     with pytest.raises(ValueError, match="successes must lie in"):
         stats.wilson_interval(successes, trials)
-
-
-def test_permutation_p_is_exact_for_small_samples():
-    # Only one of the C(6, 3) = 20 labellings is as extreme as this one.
-    assert stats.permutation_p([4, 5, 6], [1, 2, 3]) == pytest.approx(1 / 20)
-    assert stats.permutation_p([1, 2, 3], [4, 5, 6]) == pytest.approx(1)
-
-
-def test_permutation_p_is_uniform_under_the_null():
-    rng = np.random.default_rng(5)
-    trials = 400
-    p = [stats.permutation_p(rng.normal(size=4), rng.normal(size=4)) for _ in range(trials)]
-    # C(8, 4) = 70 labellings: p <= 0.05 for the three most extreme.
-    assert within(np.mean(np.array(p) <= 0.05), 3 / 70, trials)
 
 
 @pytest.mark.parametrize(("null", "minimum"), [(0.0, 0.0), (1.5, 0.3)])

@@ -1,4 +1,4 @@
-"""From numbers per seed to a judgement: intervals, permutation nulls, and the verdict rule.
+"""From numbers per seed to a judgement: intervals, chances, and the verdict rule.
 
 The rule, written once. A claim says that an effect, oriented so that larger is in its favour,
 exceeds a null by more than a minimum. With the `LEVEL` interval of its mean over seeds,
@@ -16,9 +16,11 @@ there are parts. Over many claims some verdicts are luck: `holm` says which stan
 An exact identity has no sampling error: it is supported when the largest error over all seeds is
 within a tolerance, and only if the same comparison, made where the identity is false, finds a
 difference far beyond it.
+
+Intervals come first in this file and know nothing of the rule; the rule is the `judge_` functions.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
@@ -37,15 +39,6 @@ POWER = 1000.0
 """A control must differ by this many tolerances, or the identity was not really tested."""
 
 Values = Sequence[float] | NDArray[np.float64]
-Statistic = Callable[..., Any]
-
-
-class Outcome(StrEnum):
-    """What a judgement says of a claim."""
-
-    SUPPORTED = "supported"
-    REFUTED = "refuted"
-    INCONCLUSIVE = "inconclusive"
 
 
 class Interval(NamedTuple):
@@ -60,17 +53,6 @@ class Estimate(NamedTuple):
 
     value: float
     interval: Interval
-
-
-class Judgement(NamedTuple):
-    """An outcome, the value and interval it rests on, and why, in one sentence."""
-
-    outcome: Outcome
-    value: float
-    interval: Interval | None
-    reason: str
-    p: float | None = None
-    """Of the outcome; None where there is none: inconclusive, or exact."""
 
 
 @cache
@@ -94,28 +76,23 @@ def mean_interval(values: Values, level: float = LEVEL) -> Interval | None:
     One value gives no interval.
     """
     sample = _sample(values)
+    mean = float(sample.mean())
     if sample.size == 1:
         return None
-    if sample.size >= SMALL_SAMPLE:
-        return bootstrap_interval(sample, level=level)
-    half = _scipy_stats().t.ppf((1 + level) / 2, sample.size - 1) * sample.std(ddof=1)
-    half = float(half / np.sqrt(sample.size))
-    mean = float(sample.mean())
-    return Interval(mean - half, mean + half)
-
-
-def bootstrap_interval(
-    values: Values, statistic: Statistic = np.mean, level: float = LEVEL, seed: int = 0
-) -> Interval:
-    """BCa bootstrap interval of `statistic(values, axis=…)`, repeatable for a given seed."""
-    sample = _sample(values)
     if np.ptp(sample) == 0:  # every resample is the sample, and BCa would divide zero by zero
-        value = float(statistic(sample, axis=0))
-        return Interval(value, value)
-    result = _scipy_stats().bootstrap(
-        (sample,), statistic, confidence_level=level, method="BCa", rng=np.random.default_rng(seed)
+        return Interval(mean, mean)
+    if sample.size < SMALL_SAMPLE:
+        return t_interval(mean, _standard_error(sample), sample.size - 1, level)
+    found = _scipy_stats().bootstrap(
+        (sample,), np.mean, confidence_level=level, method="BCa", rng=np.random.default_rng(0)
     )
-    return Interval(*map(float, result.confidence_interval))
+    return Interval(*map(float, found.confidence_interval))
+
+
+def t_interval(mean: float, error: float, freedom: int, level: float = LEVEL) -> Interval:
+    """Student's interval of a mean with a standard error of so many degrees of freedom."""
+    half = float(_scipy_stats().t.ppf((1 + level) / 2, freedom)) * error
+    return Interval(mean - half, mean + half)
 
 
 def resampling_weights(sequences: int, resamples: int = RESAMPLES, seed: int = 0) -> Tensor:
@@ -152,24 +129,55 @@ def wilson_interval(successes: int, trials: int, level: float = LEVEL) -> Interv
     return Interval(float(interval.low), float(interval.high))
 
 
-def permutation_p(first: Values, second: Values, seed: int = 0, resamples: int = 9999) -> float:
-    """P(difference of means at least as large as seen), were the labels exchangeable.
+def one_sided_p(values: Values, needed: float) -> float | None:
+    """P(a mean at least so far from `needed`, on its side), were that the mean: Student's t.
 
-    One-sided: small when the mean of `first` exceeds that of `second`.
+    With no spread at all the chance is 0, or 1 if the mean is just what is needed.
     """
+    sample = _sample(values)
+    if sample.size == 1:
+        return None
+    distance, error = abs(float(sample.mean()) - needed), _standard_error(sample)
+    if error == 0:
+        return 0.0 if distance else 1.0
+    return float(_scipy_stats().t.sf(distance / error, sample.size - 1))
 
-    def difference(a: Any, b: Any, axis: int) -> Any:
-        return np.mean(a, axis=axis) - np.mean(b, axis=axis)
 
-    result = _scipy_stats().permutation_test(
-        (_sample(first), _sample(second)),
-        difference,
-        vectorized=True,
-        n_resamples=resamples,
-        alternative="greater",
-        rng=np.random.default_rng(seed),
-    )
-    return float(result.pvalue)
+def _standard_error(sample: NDArray[np.float64]) -> float:
+    return float(sample.std(ddof=1) / np.sqrt(sample.size))
+
+
+def holm(chances: Sequence[float], level: float = LEVEL) -> list[bool]:
+    """Which of several findings stand together (Holm 1979).
+
+    The chance that any of them is luck is at most 1 - level. One-sided `chances` are doubled, as
+    either verdict could have come out.
+    """
+    stands = [False] * len(chances)
+    for rank, at in enumerate(sorted(range(len(chances)), key=lambda at: chances[at])):
+        if 2 * chances[at] * (len(chances) - rank) > 1 - level:
+            break
+        stands[at] = True
+    return stands
+
+
+class Outcome(StrEnum):
+    """What a judgement says of a claim."""
+
+    SUPPORTED = "supported"
+    REFUTED = "refuted"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Judgement(NamedTuple):
+    """An outcome, the value and interval it rests on, and why, in one sentence."""
+
+    outcome: Outcome
+    value: float
+    interval: Interval | None
+    reason: str
+    p: float | None = None
+    """Of the outcome; None where there is none: inconclusive, or exact."""
 
 
 def judge_effect(
@@ -178,43 +186,31 @@ def judge_effect(
     """The rule at the top of this file, for one value of the effect per seed."""
     if minimum < 0:
         raise ValueError(f"minimum must be 0 or more, not {minimum}")
-    mean = float(_sample(values).mean())
-    interval = mean_interval(values, level)
     needed = null + minimum
-    if interval is None:
-        return Judgement(
-            Outcome.INCONCLUSIVE, mean, None, "One seed gives no interval: run at least two."
-        )
-    shown = f"The {level:.0%} interval [{interval.low:.3g}, {interval.high:.3g}]"
-    p = one_sided_p(values, needed)
-    if interval.low > needed:
-        return Judgement(
-            Outcome.SUPPORTED, mean, interval, f"{shown} lies above the {needed:.3g} needed.", p
-        )
-    if interval.high < needed:
-        return Judgement(
-            Outcome.REFUTED, mean, interval, f"{shown} lies below the {needed:.3g} needed.", p
-        )
-    return Judgement(
-        Outcome.INCONCLUSIVE, mean, interval, f"{shown} holds the {needed:.3g} needed."
+    return _judge(
+        values, needed, f"{needed:.3g} needed", (Outcome.SUPPORTED, Outcome.REFUTED), level
     )
 
 
 def judge_below(values: Values, *, limit: float, level: float = LEVEL) -> Judgement:
     """The same rule for an error, one value per seed, that a claim says lies below `limit`."""
-    judged = judge_effect(-_sample(values), null=-limit, level=level)
-    mean, interval = -judged.value, judged.interval
+    return _judge(values, limit, f"limit {limit:.3g}", (Outcome.REFUTED, Outcome.SUPPORTED), level)
+
+
+def _judge(
+    values: Values, mark: float, name: str, sides: tuple[Outcome, Outcome], level: float
+) -> Judgement:
+    """Where the interval lies beside `mark`; `sides` is what lying above and below it means."""
+    mean, interval = float(_sample(values).mean()), mean_interval(values, level)
     if interval is None:
-        return judged._replace(value=mean)
-    interval = Interval(-interval.high, -interval.low)
-    where = {
-        Outcome.SUPPORTED: "lies below",
-        Outcome.REFUTED: "lies above",
-        Outcome.INCONCLUSIVE: "holds",
-    }[judged.outcome]
+        reason = "One seed gives no interval: run at least two."
+        return Judgement(Outcome.INCONCLUSIVE, mean, None, reason)
     shown = f"The {level:.0%} interval [{interval.low:.3g}, {interval.high:.3g}]"
-    reason = f"{shown} {where} the limit {limit:.3g}."
-    return Judgement(judged.outcome, mean, interval, reason, judged.p)
+    if interval.low <= mark <= interval.high:
+        return Judgement(Outcome.INCONCLUSIVE, mean, interval, f"{shown} holds the {name}.")
+    above = interval.low > mark
+    reason = f"{shown} lies {'above' if above else 'below'} the {name}."
+    return Judgement(sides[not above], mean, interval, reason, one_sided_p(values, mark))
 
 
 def judge_identity(errors: Values, controls: Values, *, tolerance: float) -> Judgement:
@@ -258,32 +254,3 @@ def judge_all(parts: Mapping[str, Judgement]) -> Judgement:
                 return part._replace(reason=f"{name}: {part.reason}", p=p)
     chances = [part.p for part in parts.values() if part.p is not None]
     return next(iter(parts.values()))._replace(p=max(chances, default=None))
-
-
-def one_sided_p(values: Values, needed: float) -> float | None:
-    """P(a mean at least so far from `needed`, on its side), were that the mean: Student's t.
-
-    With no spread at all the chance is 0, or 1 if the mean is just what is needed.
-    """
-    sample = _sample(values)
-    if sample.size == 1:
-        return None
-    distance = abs(float(sample.mean()) - needed)
-    error = float(sample.std(ddof=1) / np.sqrt(sample.size))
-    if error == 0:
-        return 0.0 if distance else 1.0
-    return float(_scipy_stats().t.sf(distance / error, sample.size - 1))
-
-
-def holm(chances: Sequence[float], level: float = LEVEL) -> list[bool]:
-    """Which of several findings stand together (Holm 1979).
-
-    The chance that any of them is luck is at most 1 - level. One-sided `chances` are doubled, as
-    either verdict could have come out.
-    """
-    stands = [False] * len(chances)
-    for rank, at in enumerate(sorted(range(len(chances)), key=lambda at: chances[at])):
-        if 2 * chances[at] * (len(chances) - rank) > 1 - level:
-            break
-        stands[at] = True
-    return stands

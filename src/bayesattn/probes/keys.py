@@ -24,7 +24,7 @@ from bayesattn.probes.capture import stream
 from bayesattn.probes.errors import NotApplicableError, require_samples
 from bayesattn.probes.measured import Measured, chance, plain
 from bayesattn.probes.nulls import random_cosine, shuffled_columns
-from bayesattn.stats import LEVEL, Interval
+from bayesattn.stats import Interval, t_interval
 from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
 from bayesattn.tunnels.recall import FIRST_KEY
 
@@ -209,14 +209,10 @@ def cosines(keys: Tensor) -> Tensor:
 
 def jackknife(pairs: Tensor) -> Interval:
     """Interval of the mean over pairs of tokens [n, n], from leaving out one at a time."""
-    from scipy.stats import t
-
     count = len(pairs)
     left = (pairs.sum() - 2 * pairs.sum(1)) / ((count - 1) * (count - 2))
     error = float(((count - 1) / count * (left - left.mean()).square().sum()).sqrt())
-    half = float(t.ppf((1 + LEVEL) / 2, count - 1)) * error
-    mean = float(pairs.sum() / (count * (count - 1)))
-    return Interval(mean - half, mean + half)
+    return t_interval(float(pairs.sum() / (count * (count - 1))), error, count - 1)
 
 
 def _beside(frame: KeyFrame, initial: Tensor) -> KeyFrame:

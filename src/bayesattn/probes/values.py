@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 
 from bayesattn.bits import entropy
 from bayesattn.evals.fidelity import EVAL_SEED
-from bayesattn.linear import participation
+from bayesattn.linear import centred, participation, principal_axes
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
 from bayesattn.probes.linear import decode, split, step_alone
@@ -163,11 +163,10 @@ def manifold(
 
 def components(x: Tensor) -> Components:
     """Principal components of all tokens together."""
-    rows = x.flatten(0, 1).double()
-    rows = rows - rows.mean(0)
-    variances, directions = torch.linalg.eigh(rows.T @ rows / len(rows))
-    scores = (rows @ directions.flip(1)).unflatten(0, x.shape[:2])
-    return Components(variances.flip(0).clamp(min=0), scores)
+    rows, _ = centred(x.flatten(0, 1))
+    lengths, directions = principal_axes(rows)
+    scores = (rows @ directions.T).unflatten(0, x.shape[:2])
+    return Components(lengths.square() / len(rows), scores)
 
 
 def correlation(x: Tensor, y: Tensor) -> Tensor:
