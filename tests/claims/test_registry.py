@@ -1,13 +1,41 @@
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
-from bayesattn.claims import Claim, UserError, all_studies, find_study, register, registry
-from tests.ledger.toy import Toy, toy
+from bayesattn.claims import Claim, Study, UserError, all_studies, find_study, register, registry
+from bayesattn.ledger.study import Recipe, Tier
+from tests.ledger.toy import Toy
+
+WORDS = """
+statement = '''Toys
+  work.'''
+source = "arXiv 0000.00000"
+reported = "always"
+method = "By playing."
+null = "No toy."
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyRecipe(Recipe):
+    games: tuple[int, ...]
+    rate: float = 0.5
+
+
+class Game(Toy, Study[ToyRecipe, Any]):
+    pass
+
+
+def write(name, text):
+    (registry.FOLDER / f"{name}.toml").write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
-def empty(monkeypatch):
+def empty(monkeypatch, tmp_path):
     all_studies()  # a study file registers once per process: not into the dict we take away again
     monkeypatch.setattr(registry, "_classes", {})
+    monkeypatch.setattr(registry, "FOLDER", tmp_path)
 
 
 def test_every_study_file_is_found():
@@ -24,16 +52,54 @@ def test_studies_are_complete():
         assert study.recipes, f"{claim.id} has no tier"
 
 
-def test_a_registered_study_is_found_by_its_id(empty):
-    assert register(Toy) is Toy
-    assert isinstance(find_study("toy"), Toy)
+def test_a_registered_study_has_the_words_and_recipes_of_its_file(empty):
+    write("game", f"{WORDS}[quick]\nseeds = 2\ngames = [1, 2]\n[paper]\nseeds=9\ngames=[]\nrate=1")
+    assert register("game")(Game) is Game
+    study = find_study("game")
+    assert isinstance(study, Game)
+    assert study.claim == Claim(
+        id="game", statement="Toys work.", source="arXiv 0000.00000", reported="always"
+    )
+    assert (study.method, study.null) == ("By playing.", "No toy.")
+    assert study.recipes == {
+        Tier.QUICK: ToyRecipe(seeds=2, games=(1, 2)),
+        Tier.PAPER: ToyRecipe(seeds=9, games=(), rate=1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (f"{WORDS}[quick]\nseeds = 2\ngams = []", r"\[quick\] .* no 'gams'; .* 'games'\.$"),
+        (f"{WORDS}[full]\nseeds = 2", r"\[full\] ToyRecipe needs 'games'\.$"),
+        (f"{WORDS}[full]\nseeds = 2.5\ngames = []", r"\[full\] seeds: 2\.5 is no int\.$"),
+        (f"{WORDS}[ful]\nseeds = 2", r"no 'ful'; the nearest name is 'full'\.$"),
+        ("statement = 'a'", r"needs 'source'\.$"),
+        ("statement", r"game\.toml: "),
+    ],
+)
+def test_a_file_with_a_mistake_is_refused_with_one_sentence(empty, text, sentence):
+    write("game", text)
+    with pytest.raises(UserError, match=sentence):
+        register("game")(Game)
+
+
+def test_a_claim_needs_its_file(empty):
+    with pytest.raises(UserError, match=r"The claim game needs the file .*game\.toml"):
+        register("game")(Game)
 
 
 def test_registering_twice_is_harmless_but_two_studies_with_one_id_are_not(empty):
-    register(Toy)
-    register(Toy)
-    with pytest.raises(ValueError, match="two studies claim the id 'toy'"):
-        register(type(toy("toy")))
+    write("game", WORDS)
+    register("game")(Game)
+    register("game")(Game)
+    with pytest.raises(ValueError, match="two studies claim the id 'game'"):
+        register("game")(type("Other", (Game,), {}))
+
+
+def test_every_file_belongs_to_a_claim():
+    files = {path.stem for path in registry.FOLDER.glob("*.toml")}
+    assert files <= {study.claim.id for study in all_studies()}
 
 
 def test_an_unknown_study_is_answered_with_the_nearest():
@@ -49,7 +115,8 @@ def test_a_study_unlike_any_other_is_answered_with_the_list():
 def test_studies_come_in_order(empty):
     names = ["zebra", "apple", "mango"]
     for name in names:
-        register(type(toy(name)))
+        write(name, WORDS)
+        register(name)(type(name, (Game,), {}))
     found = [study.claim.id for study in all_studies()]
     assert [name for name in found if name in names] == sorted(names)
     assert all(isinstance(study.claim, Claim) for study in all_studies())

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -64,8 +64,10 @@ def test_what_is_not_finite_is_refused_by_name(bad):
 @pytest.mark.parametrize(
     "data",
     [
-        {"value": 1.0},
+        {},
+        {"name": "a"},
         {"value": 1.0, "name": "a", "more": 1},
+        {"value": True, "name": "a"},
         {"value": "1.0", "name": "a"},
         {"value": [1.0], "name": "a"},
         [1.0, "a"],
@@ -73,8 +75,29 @@ def test_what_is_not_finite_is_refused_by_name(bad):
     ],
 )
 def test_unknown_missing_and_other_fields_are_not_this_result(data):
-    with pytest.raises(ValueError, match=r"is no|has the fields"):
+    with pytest.raises(ValueError, match=r"is no|has no|needs"):
         from_plain(Part, data)
+
+
+def test_what_is_wrong_is_said_by_name():
+    with pytest.raises(ValueError, match="Part has no 'vlaue'; the nearest name is 'value'"):
+        from_plain(Part, {"vlaue": 1.0})
+    with pytest.raises(ValueError, match="Part needs 'value'"):
+        from_plain(Part, {})
+    with pytest.raises(ValueError, match=r"parts: value: 'x' is no float"):
+        from_plain(Result, to_plain(RESULT) | {"parts": {"a": {"value": "x"}}})
+
+
+def test_a_field_with_a_default_may_be_missing():
+    assert from_plain(Part, {"value": 1.0}) == Part(value=1.0)
+
+
+def test_tuples_choices_and_pairs():
+    assert from_plain(tuple[tuple[str, int], ...], [["a", 1], ["b", 2]]) == (("a", 1), ("b", 2))
+    assert from_plain(Literal["fp32", "bf16"], "bf16") == "bf16"
+    for kind, data in [(tuple[str, int], ["a"]), (Literal["fp32"], "bf16"), (int, 1.5)]:
+        with pytest.raises(ValueError, match="is no"):
+            from_plain(kind, data)
 
 
 def test_a_result_that_json_cannot_hold_is_a_mistake_in_the_claim():

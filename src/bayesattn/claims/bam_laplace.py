@@ -15,7 +15,6 @@ from torch.distributions import Laplace as LaplaceDensity
 from bayesattn import attend
 from bayesattn.claims.identity import Comparison, IdentityStudy, relative_difference
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Claim
 from bayesattn.priors import GeneralizedGaussian, Laplace, Prior
 
 
@@ -50,24 +49,9 @@ def bayes(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return joint / joint.sum(-1, keepdim=True) @ v
 
 
-@register
+@register("bam-laplace")
 class BamLaplace(IdentityStudy):
     """ALiBi against the Laplace prior, the GGD with beta = 1, and Bayes' rule with the density."""
-
-    claim = Claim(
-        id="bam-laplace",
-        statement="ALiBi is exactly attention under a Laplace prior centred at the query.",
-        source="Bianchessi et al., Bayesian Attention Mechanism, arXiv 2505.22842: Lemma 2",
-        reported="proved",
-    )
-    method = (
-        "ALiBi is written out as published, bias matrix and slopes, sharing no code with the "
-        "package. On random queries, keys and values its output is compared with attend() under a "
-        "Laplace prior, with attend() under a generalized Gaussian of shape 1, and with Bayes' "
-        "rule applied to the Laplace probability density itself. Differences are divided by the "
-        "largest value."
-    )
-    null = "The same comparison with a Gaussian prior, shape 2 in place of 1, and the same slopes."
 
     def compare(self, q: Tensor, k: Tensor, v: Tensor) -> Comparison:
         """Published ALiBi against ours."""

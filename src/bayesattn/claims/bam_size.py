@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Claim, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.models import RECIPES, BayesForCausalLM
 from bayesattn.stats import Outcome, judge_all, judge_identity
 
@@ -45,27 +45,9 @@ def trained(model: str, **settings: object) -> int:
     return sum(p.numel() for p in built.parameters() if p.requires_grad)
 
 
-@register
+@register("bam-size")
 class BamSize(Study[SizeRecipe, Mapping[str, Counts]]):
     """Counts the trained parameters of every size of the authors, with and without the prior."""
-
-    claim = Claim(
-        id="bam-size",
-        statement="The learned prior adds 2 · heads · layers trained parameters, and SSMax adds "
-        "heads · layers.",
-        source="Bianchessi et al., Bayesian Attention Mechanism, arXiv 2505.22842: introduction",
-        reported="384 (12 layers of 16 heads)",
-    )
-    method = (
-        "Each of the authors' six model sizes is built without a prior, with a generalized "
-        "Gaussian prior, and with SSMax as well. All trained parameters are counted; the "
-        "differences must be 2 · heads · layers and heads · layers."
-    )
-    null = (
-        "The same count for a prior that also trains its location, which must come out larger than "
-        "2 · heads · layers in every model."
-    )
-    recipes = dict.fromkeys(Tier, SizeRecipe(seeds=1))  # a count costs the same in every tier
 
     def measure(self, tier: Tier, seed: int) -> Mapping[str, Counts]:
         """Counts by model; the seed plays no part."""

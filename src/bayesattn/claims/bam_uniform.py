@@ -14,33 +14,12 @@ from bayesattn import attend
 from bayesattn.attention import Decomposed
 from bayesattn.claims.identity import Comparison, IdentityStudy, relative_difference
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Claim
 from bayesattn.priors import GeneralizedGaussian, Laplace, Prior, Uniform
 
 
-@register
+@register("bam-uniform")
 class BamUniform(IdentityStudy):
     """NoPE, the uniform prior, GGD with beta = 0, and the decomposition of Theorem 1."""
-
-    claim = Claim(
-        id="bam-uniform",
-        statement="Causal attention with no positional encoding is exactly attention under a "
-        "uniform prior over the visible keys.",
-        source="Bianchessi et al., Bayesian Attention Mechanism, arXiv 2505.22842: "
-        "Theorem 1 and Lemma 1",
-        reported="proved",
-    )
-    method = (
-        "Random queries, keys and values go through PyTorch's causal attention, which has no "
-        "positional encoding, and through attend() with a uniform prior and with a generalized "
-        "Gaussian of shape 0; differences are divided by the largest value. Theorem 1 is checked "
-        "factor by factor: under a random prior, likelihood × prior × evidence, each computed here "
-        "by its own softmax, must give the attention weights."
-    )
-    null = (
-        "The same comparison with a Laplace prior of slope 1 in place of the uniform one, and "
-        "Theorem 1 with its evidence left out; the smaller of the two differences counts."
-    )
 
     def compare(self, q: Tensor, k: Tensor, v: Tensor) -> Comparison:
         """PyTorch's attention against ours."""

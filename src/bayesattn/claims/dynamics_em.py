@@ -11,7 +11,6 @@ Losses are cross-entropies in nats. The floor is H(y_t | y_{t-1}), 1.883 nats or
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from torch import Generator
 
@@ -20,7 +19,7 @@ from bayesattn.dynamics.em import EM, SCHEDULES, SGD, TWO_FORWARDS, Schedule
 from bayesattn.dynamics.head import Weights
 from bayesattn.dynamics.sweep import Curves, best_rate, descend, doublings
 from bayesattn.dynamics.toy import CHAIN, Problem, chain_floor, chain_problem, draw_weights
-from bayesattn.ledger.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Numbers, Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.summaries import average, by_seed, curve
 from bayesattn.stats import judge_effect
 
@@ -56,66 +55,9 @@ class EMRecipe(Recipe):
         return [round(self.steps * look / self.looks) for look in range(self.looks + 1)]
 
 
-FINE = (0.03, 0.056, 0.1, 0.18, 0.3, 0.56, 1.0, 1.8, 3.0, 5.6)
-FINE_NORMS = (0.003, 0.01, 0.018, 0.03, 0.056, 0.1, 0.18, 0.3, 0.56, 1.0)
-
-
-@register
+@register("dynamics-em")
 class DynamicsEM(Study[EMRecipe, Numbers]):
     """One head on a sticky Markov chain, trained by five schedules."""
-
-    claim = Claim(
-        id="dynamics-em",
-        statement="The two-timescale (EM-like) schedule converges faster than SGD, learning rates "
-        "tuned fairly.",
-        source="Agarwal et al., Gradient Dynamics of Attention, arXiv 2512.22473: section 7.2",
-        reported="1.6 times as fast (version 1, one run), 2.3 times (authors' code, five seeds), "
-        "at a learning rate of 0.1 for the values and 0.01 for the rest against 0.01",
-    )
-    method = (
-        "One causal head learns to predict a sticky Markov chain of 8 symbols from noisy "
-        "observations, by full-batch descent. SGD and the EM-like schedule, with ten times the "
-        "rate for the values, start from the same weights; each has its learning rate chosen by "
-        "the mean loss over the training on validation sequences. On fresh test sequences, the "
-        "steps to nine tenths of the way that both go are compared, seed by seed, as log2 of "
-        "their ratio. Beside it: a schedule that looks again after the value step, fast outputs, "
-        "fast queries and keys, equal step norms, equal cost, and the published rates."
-    )
-    null = "SGD from another start against SGD, each with its own tuned rate."
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: EMRecipe(
-                seeds=5,
-                length=32,
-                sequences=64,
-                watched=32,
-                steps=48,
-                rates=(0.3, 0.56, 1.0, 1.8, 3.0),
-                norms=(0.03, 0.056, 0.1, 0.18, 0.3, 0.56),
-            ),
-            Tier.FULL: EMRecipe(
-                seeds=6,
-                length=64,
-                sequences=64,
-                watched=64,
-                steps=200,
-                rates=FINE[2:],
-                norms=FINE_NORMS[2:-1],
-                looks=40,
-            ),
-            # The authors' length and steps.
-            Tier.PAPER: EMRecipe(
-                seeds=5,
-                length=2000,
-                sequences=1,
-                watched=4,
-                steps=1000,
-                rates=FINE,
-                norms=FINE_NORMS,
-                looks=50,
-            ),
-        }
-    )
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Curves of every schedule at its own rate, and how much sooner than SGD it is there."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from bayesattn.claims.geometry_subjects import NEVER, GeometryStudy, training
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Claim, Exhibit, Numbers, Picture, Tier, Verdict
+from bayesattn.ledger.study import Exhibit, Numbers, Picture, Tier, Verdict
 from bayesattn.ledger.summaries import average, by_seed, curve
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.probes.drift import KINDS, measure_drift
@@ -24,28 +24,9 @@ SLOW = ("values", "precision")
 DRAWN = {"attention": "C0", "values": "C1", "mae": "C3"}
 
 
-@register
+@register("dynamics-frame-precision")
 class DynamicsFramePrecision(GeometryStudy[Numbers]):
     """Follows attention, values and error through the checkpoints of trainings."""
-
-    claim = Claim(
-        id="dynamics-frame-precision",
-        statement="Attention freezes early in training while values keep refining.",
-        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
-        "section 5, figures 16 and 17",
-        reported="attention maps nearly unchanged between two checkpoints (no number), values "
-        "unfold, error falls",
-    )
-    method = (
-        "Trainings on bijections keep checkpoints from all over. On the same sequences at every "
-        "checkpoint, attention must come within a tenth of the way to its end sooner than the "
-        "values, and sooner than the entropy error comes within twice its end, by more doublings "
-        "of the step than on the straight line between the first and the last weights."
-    )
-    null = (
-        "The straight line from the first to the last weights, walked as far at each checkpoint as "
-        "the training was; it is taken off, so nothing is 0."
-    )
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
         """With its checkpoints, which models that come along do not have."""

@@ -14,32 +14,12 @@ from bayesattn.dynamics import autograd, laws
 from bayesattn.dynamics.head import Head
 from bayesattn.dynamics.model import head_dynamics
 from bayesattn.dynamics.routing import Routing
-from bayesattn.ledger.study import Claim
 from bayesattn.tunnels import Batch
 
 
-@register
+@register("dynamics-routing")
 class DynamicsRouting(GradientLawStudy):
     """The routing law against autograd."""
-
-    claim = Claim(
-        id="dynamics-routing",
-        statement="The gradient of a score is its attention weight times the compatibility less "
-        "its mean over the row: ∂L/∂s_ij = α_ij (b_ij - Σ_k α_ik b_ik).",
-        source="Agarwal et al., Gradient Dynamics of Attention, arXiv 2512.22473: section 3",
-        reported="derived",
-    )
-    method = (
-        "In float64 the law is compared with autograd, for which a tensor of zeros is added to the "
-        "scores: on random heads with and without mask and prior, on every head of two trained "
-        "models, and of an untrained one with grouped queries, a prior and SSMax. Then every "
-        "score of a random head makes a real step: what the law leaves unexplained of the loss "
-        "must shrink with the square of the step, to a power of 2 ± 0.05."
-    )
-    null = (
-        "The law with the row mean left out, and with the advantages of each row exchanged among "
-        "its visible keys; the smallest difference counts."
-    )
 
     def of_head(self, head: Head, generator: Generator) -> Sides:
         """See `_sides`."""

@@ -15,32 +15,12 @@ from bayesattn.dynamics import autograd, laws
 from bayesattn.dynamics.head import Head
 from bayesattn.dynamics.model import head_dynamics
 from bayesattn.dynamics.routing import Routing
-from bayesattn.ledger.study import Claim
 from bayesattn.tunnels import Batch
 
 
-@register
+@register("dynamics-values")
 class DynamicsValues(GradientLawStudy):
     """The value law against autograd."""
-
-    claim = Claim(
-        id="dynamics-values",
-        statement="Descent moves a value along the errors of its users, weighted with their "
-        "attention: Δv_j = -η Σ_i α_ij u_i.",
-        source="Agarwal et al., Gradient Dynamics of Attention, arXiv 2512.22473: section 3",
-        reported="derived",
-    )
-    method = (
-        "In float64 the law is compared with autograd: on random heads with and without mask and "
-        "prior, on every head of two trained models, and of an untrained one with grouped queries, "
-        "a prior and SSMax, where the query heads of a group add up. Then every value of a random "
-        "head makes a real step: what the law leaves unexplained of the loss must shrink with the "
-        "square of the step, to a power of 2 ± 0.05."
-    )
-    null = (
-        "The law with uniform attention over the visible keys as weights, and with the weights of "
-        "the next key; the smallest difference counts."
-    )
 
     def of_head(self, head: Head, generator: Generator) -> Sides:
         """One head, one value each."""

@@ -16,7 +16,7 @@ import torch
 from bayesattn.claims.geometry_subjects import VARIANTS, GeometryStudy, Subject, subjects
 from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import EVAL_SEED
-from bayesattn.ledger.study import Claim, Picture, Tier, Verdict
+from bayesattn.ledger.study import Picture, Tier, Verdict
 from bayesattn.probes.ablation import Cut, errors
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.ffn import TARGETS, measure_sublayers, total_gain
@@ -48,25 +48,9 @@ class Sublayers:
 Found = Mapping[int, Mapping[str, Sublayers]]
 
 
-@register
+@register("geometry-ffn")
 class GeometryFFN(GeometryStudy[Mapping[str, Sublayers]]):
     """Linear probes before and after every sublayer of trained models."""
-
-    claim = Claim(
-        id="geometry-ffn",
-        statement="Feed-forward layers perform the numerical update of the posterior.",
-        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
-        "section 5, figures 3 and 13",
-        reported="stated in the text; figure 13 has a change at the first attention layer and none "
-        "at feed-forward layers",
-    )
-    method = (
-        "In transformers trained on bijections, with and without returning keys, the gain in R² of "
-        "the entropy of the posterior (linear probes, refitted, held-out sequences) over all "
-        "feed-forward parts must exceed that over all attention parts. The same for the posterior "
-        "itself, and the cost of taking away all parts of one kind, are recorded beside it."
-    )
-    null = "The same difference of gains in the network before training; equal gains are 0."
 
     def measure(self, tier: Tier, seed: int) -> Mapping[str, Sublayers]:
         """Gains and costs of every model."""

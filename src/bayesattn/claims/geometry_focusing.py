@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from bayesattn.claims.geometry_subjects import AGAIN, GeometryStudy, listed, subjects
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Claim, Numbers, Picture, Tier, Verdict
+from bayesattn.ledger.study import Numbers, Picture, Tier, Verdict
 from bayesattn.ledger.summaries import average, by_seed, curve
 from bayesattn.probes.focusing import measure_focusing
 from bayesattn.stats import judge_all, judge_effect
@@ -19,29 +19,9 @@ from bayesattn.stats import judge_all, judge_effect
 MASS, ENTROPY = "mass on consistent", "entropy"
 
 
-@register
+@register("geometry-focusing")
 class GeometryFocusing(GeometryStudy[Numbers]):
     """Follows attention through the layers of models trained with returning keys."""
-
-    claim = Claim(
-        id="geometry-focusing",
-        statement="Queries sharpen layer by layer onto the hypotheses that are consistent with "
-        "the evidence.",
-        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
-        "section 5, figure 15",
-        reported="attention entropy falls by 85 to 90% from the first to the last layer; figure 15 "
-        "shows columns that do not depend on the query",
-    )
-    method = (
-        "In transformers trained on bijections with returning keys, from the first to the last "
-        "layer, the entropy of attention (over the log of the visible keys) must fall and the mass "
-        "on earlier pairs with the asked key must rise, means over heads; and in the last layer "
-        "that mass must be larger than with another sequence's pairs."
-    )
-    null = (
-        "The same differences in the network before training; even attention and the pairs of "
-        "other sequences are recorded beside them."
-    )
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Entropy, mass, alignment and what depends on the query, by layer."""

@@ -15,7 +15,7 @@ from bayesattn.claims.geometry_subjects import VARIANTS, GeometryStudy, Subject,
 from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.ledger.exhibits import heatmap_exhibit
-from bayesattn.ledger.study import Claim, Exhibit, Numbers, Picture, Tier, Verdict
+from bayesattn.ledger.study import Exhibit, Numbers, Picture, Tier, Verdict
 from bayesattn.ledger.summaries import average, by_seed, curve, first
 from bayesattn.probes.ablation import KINDS, Cut, errors, measure_ablations
 from bayesattn.probes.anatomy import anatomy
@@ -27,30 +27,9 @@ DOMINANCE = 2.0
 """One head: it costs at least so many times what the next one does."""
 
 
-@register
+@register("geometry-frame-head")
 class GeometryFrameHead(GeometryStudy[Numbers]):
     """Takes away each head of trained models in turn."""
-
-    claim = Claim(
-        id="geometry-frame-head",
-        statement="Ablating one head of the first layer is catastrophic: it alone builds the "
-        "frame of hypotheses.",
-        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
-        "section 5, figures 3 and 4",
-        reported="a unique head in the text; four comparable ones in figure 4, a bank of nine in "
-        "the authors' later code",
-    )
-    method = (
-        "Each head of the first layer is set to zero in transformers trained on bijections. The "
-        "most costly one, chosen on half of the sequences, must on the other half raise the "
-        "entropy error more than tenfold, and cost more than twice as much as any other head of "
-        "the layer. Every head, sublayer and layer, also with mean and resample ablation, is "
-        "recorded beside it."
-    )
-    null = (
-        "Random subspaces of the head outputs, as wide as a head, for the error; equal heads, "
-        "ratio 1, for being the only one."
-    )
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Costs of everything, and of the chosen head on fresh sequences."""

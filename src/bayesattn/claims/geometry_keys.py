@@ -13,7 +13,7 @@ import torch
 
 from bayesattn.claims.geometry_subjects import VARIANTS, GeometryStudy, listed, subject, training
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Claim, Numbers, Picture, Tier, Verdict
+from bayesattn.ledger.study import Numbers, Picture, Tier, Verdict
 from bayesattn.ledger.summaries import average, by_seed
 from bayesattn.probes.keys import KeyFrame, measure_keys, pair_cosine
 from bayesattn.stats import Outcome, judge_all, judge_below, judge_effect
@@ -21,29 +21,9 @@ from bayesattn.stats import Outcome, judge_all, judge_below, judge_effect
 PERMUTATIONS = 999
 
 
-@register
+@register("geometry-keys")
 class GeometryKeys(GeometryStudy[Numbers]):
     """Measures cosines between the keys of all symbols in trained bijection models."""
-
-    claim = Claim(
-        id="geometry-keys",
-        statement="The keys of the first layer form an approximately orthogonal frame over "
-        "hypotheses.",
-        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
-        "sections 3 and 5, figure 14",
-        reported="mean |cos| 0.052 against 0.082 for random keys (version 3); elsewhere 0.09 to "
-        "0.12",
-    )
-    method = (
-        "In transformers trained on bijections, with keys that never return and with keys that do, "
-        "the mean of |cos| between the first layer's keys of all key symbols, averaged over heads, "
-        "must lie below that of random directions and below that of the same network before "
-        "training. The most orthogonal head and the value symbols are recorded beside it."
-    )
-    null = (
-        "Random directions of the same width, exactly; coordinates shuffled over symbols, and the "
-        "network before training, are recorded beside it."
-    )
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Cosines of every head, with their nulls."""

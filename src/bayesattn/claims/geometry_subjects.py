@@ -6,7 +6,6 @@ in just this way, it is taken instead.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import NamedTuple, TypeVar, cast
 
 from bayesattn import zoo
@@ -33,22 +32,11 @@ class GeometryRecipe(Recipe):
     """Look into models of hidden Markov models, too; they are recorded and not judged."""
 
 
-RECIPES = MappingProxyType(
-    {
-        Tier.QUICK: GeometryRecipe(seeds=2, sequences=256, filters=False),
-        Tier.FULL: GeometryRecipe(seeds=3),
-        Tier.PAPER: GeometryRecipe(seeds=5),
-    }
-)
-
-
 M = TypeVar("M")
 
 
 class GeometryStudy(Study[GeometryRecipe, M]):
     """Looks into the models of the tunnel studies."""
-
-    recipes = RECIPES
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
         """Those that do not come along."""

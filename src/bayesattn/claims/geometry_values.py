@@ -20,7 +20,7 @@ from bayesattn.claims.geometry_subjects import (
 )
 from bayesattn.claims.registry import register
 from bayesattn.ledger.exhibits import manifold_exhibit
-from bayesattn.ledger.study import Claim, Exhibit, Numbers, Picture, Tier, Verdict
+from bayesattn.ledger.study import Exhibit, Numbers, Picture, Tier, Verdict
 from bayesattn.ledger.summaries import average, by_seed
 from bayesattn.probes.clusters import measure_clusters
 from bayesattn.probes.values import Manifold, measure_values
@@ -33,31 +33,9 @@ ORDER = 0.5
 JUDGED = f"{AGAIN}: last attention outputs"
 
 
-@register
+@register("geometry-values")
 class GeometryValues(GeometryStudy[Numbers]):
     """Principal components of states of trained models, beside those before training."""
-
-    claim = Claim(
-        id="geometry-values",
-        statement="Late values lie on a low-dimensional manifold ordered by the entropy of the "
-        "posterior.",
-        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
-        "section 5, figure 16",
-        reported="first component 84 to 90% of the variance; figure 16 is one sequence, the final "
-        "residual, keys that never return",
-    )
-    method = (
-        "In transformers trained on bijections with returning keys, the first principal component "
-        "of the last layer's attention outputs at the key positions must hold more than half of "
-        "the variance, and correlate with the entropy of the posterior, given the step, by 0.5 "
-        "more than in the network before training. Values, residuals, other layers, participation "
-        "ratios and held-out linear probes are recorded beside it; in the full tier also belief "
-        "clusters of models of hidden Markov models."
-    )
-    null = (
-        "The network before training; white noise and entropies of other sequences at the same "
-        "step are recorded beside it."
-    )
 
     def measure(self, tier: Tier, seed: int) -> Numbers:
         """Every kind of state after every layer."""

@@ -80,16 +80,8 @@ class Law:
     """To which the remainder shrinks with the step."""
 
 
-RECIPES = {
-    Tier.QUICK: LawRecipe(seeds=3, lengths=(5, 30), sequences=8),
-    Tier.FULL: LawRecipe(seeds=10, lengths=(5, 30, 100), sequences=32),
-}
-
-
 class GradientLawStudy(Study[LawRecipe, Law]):
     """A study of a law; see the module."""
-
-    recipes = RECIPES
 
     @abstractmethod
     def of_head(self, head: Head, generator: Generator) -> Sides:

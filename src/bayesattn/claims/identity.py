@@ -52,19 +52,6 @@ class IdentityRecipe(Recipe):
     head_dim: int = 32
 
 
-# From length 15 on even the smallest slopes change the output enough for the control to show it.
-RECIPES = {
-    Tier.QUICK: IdentityRecipe(seeds=3, lengths=(15, 64, 129, 256), head_counts=(1, 4, 12)),
-    Tier.FULL: IdentityRecipe(
-        seeds=20, lengths=(15, 64, 129, 512), head_counts=(1, 2, 4, 8, 12, 16)
-    ),
-    # Heads and head width of the authors' models, up to twice their training length.
-    Tier.PAPER: IdentityRecipe(
-        seeds=20, lengths=(15, 129, 512, 1024), head_counts=(16, 24, 32), head_dim=48
-    ),
-}
-
-
 def relative_difference(output: Tensor, expected: Tensor, v: Tensor) -> float:
     """Largest |output - expected|, relative to the largest |v|."""
     return ((output - expected).abs().max() / v.abs().max()).item()
@@ -72,8 +59,6 @@ def relative_difference(output: Tensor, expected: Tensor, v: Tensor) -> float:
 
 class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
     """A study of `compare`, which says how far apart two ways of attending are."""
-
-    recipes = RECIPES
 
     @abstractmethod
     def compare(self, q: Tensor, k: Tensor, v: Tensor) -> Comparison:

@@ -1,27 +1,97 @@
-"""Which studies exist. A new one is one file in this folder with a class under `@register`."""
+"""Which claims exist, and what was registered of them before anything was measured.
+
+A new claim is two files of this folder: `registered/<claim-id>.toml` says what it states, how it is
+measured, beside which null, and how much each tier computes; a class under
+`@register("<claim-id>")` measures it.
+"""
 
 import difflib
 import pkgutil
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_args, overload
 
 from bayesattn.errors import UserError
-from bayesattn.ledger.study import AnyStudy
+from bayesattn.ledger.study import AnyStudy, Claim, Recipe, Tier
+from bayesattn.ledger.typed import from_plain
 
 S = TypeVar("S", bound=AnyStudy)
+FOLDER = Path(__file__).with_name("registered")
 _classes: dict[str, type[AnyStudy]] = {}
 
 
-def register(study: type[S]) -> type[S]:
-    """Class decorator: make a study known under the id of its claim."""
-    known = _classes.setdefault(study.claim.id, study)
-    if known is not study:
-        raise ValueError(
-            f"two studies claim the id {study.claim.id!r}: "
-            f"{known.__qualname__} and {study.__qualname__}; rename one"
-        )
-    return study
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """A claim's file."""
+
+    statement: str
+    source: str
+    reported: str
+    method: str
+    null: str
+    quick: Mapping[str, Any] | None = None
+    full: Mapping[str, Any] | None = None
+    paper: Mapping[str, Any] | None = None
+
+
+@overload
+def register(name: str) -> Callable[[type[S]], type[S]]: ...
+@overload
+def register(name: type[S]) -> type[S]: ...
+def register(name: Any) -> Any:
+    """Class decorator: the claim `name`, with the words and recipes of its file."""
+    if not isinstance(name, str):  # a claim whose words still stand in its class
+        return _classes.setdefault(name.claim.id, name)
+
+    def named(study: type[S]) -> type[S]:
+        read_words(study, name, FOLDER / f"{name}.toml")
+        known = _classes.setdefault(name, study)
+        if known is not study:
+            raise ValueError(
+                f"two studies claim the id {name!r}: "
+                f"{known.__qualname__} and {study.__qualname__}; rename one"
+            )
+        return study
+
+    return named
+
+
+def read_words(study: Any, name: str, path: Path) -> None:
+    """Set on the class what the file at `path` says: words, and the recipe of each tier."""
+    try:
+        found = from_plain(Registered, tomllib.loads(path.read_text(encoding="utf-8")))
+        study.recipes = dict(_recipes(found, _recipe_type(study)))
+    except OSError as error:
+        raise UserError(f"The claim {name} needs the file {path} ({error.strerror}).") from None
+    except ValueError as error:
+        raise UserError(f"{path.name}: {error}.") from None
+    statement, source, reported, study.method, study.null = (
+        " ".join(text.split())
+        for text in (found.statement, found.source, found.reported, found.method, found.null)
+    )
+    study.claim = Claim(id=name, statement=statement, source=source, reported=reported)
+
+
+def _recipes(found: Registered, kind: type[Recipe]) -> Iterator[tuple[Tier, Recipe]]:
+    for tier in Tier:
+        if fields := getattr(found, tier):
+            try:
+                yield tier, from_plain(kind, fields)
+            except ValueError as error:
+                raise ValueError(f"[{tier}] {error}") from None
+
+
+def _recipe_type(study: type[AnyStudy]) -> type[Recipe]:
+    """R of the Study[R, M] that it is."""
+    for base in study.__mro__:
+        for generic in base.__dict__.get("__orig_bases__", ()):
+            for argument in get_args(generic):
+                if isinstance(argument, type) and issubclass(argument, Recipe):
+                    return argument
+    raise TypeError(f"{study.__qualname__} must say its recipe's type: Study[SomeRecipe, …]")
 
 
 def all_studies() -> list[AnyStudy]:

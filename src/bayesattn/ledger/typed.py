@@ -1,14 +1,15 @@
-"""What a claim measured, as a dataclass and as plain JSON.
+"""Dataclasses from plain values and back: results of claims in JSON, their recipes in TOML.
 
-A result may hold numbers, strings, None, sequences, mappings and further dataclasses. What is read
-back has the type that was asked for, or is refused.
+They may hold numbers, strings, None, sequences, mappings and further dataclasses. What is read back
+has the type that was asked for, or is refused.
 """
 
+import difflib
 import math
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -31,36 +32,56 @@ def to_plain(value: Any, where: str = "result") -> Any:
 
 
 def from_plain(kind: Any, data: Any) -> Any:
-    """`data`, read from JSON, as a `kind`; a ValueError if it is no such thing."""
+    """`data`, read from JSON or TOML, as a `kind`; a ValueError if it is no such thing.
+
+    A whole number will do for a float, and stays one: hashes of recipes tell 1 and 1.0 apart.
+    """
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any or isinstance(kind, str):
         return data
     if origin in (Union, types.UnionType):
         return _first_that_fits(inner, data)
+    if origin is Literal:
+        return _require(data in inner, data, f"one of {', '.join(map(repr, inner))}")
     if kind is None or kind is type(None):
-        return _require(data is None, data, kind)
+        return _require(data is None, data, "None")
     if is_dataclass(kind):
         return _dataclass(kind, data)
     if kind in (float, int, str, bool):
         fits = isinstance(data, float | int if kind is float else kind)
-        return _require(fits, data, kind)
+        return _require(fits and (kind is bool or not isinstance(data, bool)), data, kind.__name__)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        _require(isinstance(data, dict), data, kind)
+        _require(isinstance(data, dict), data, "table")
         return {inner[0](key): from_plain(inner[1], item) for key, item in data.items()}
     if isinstance(origin, type) and issubclass(origin, Sequence):
-        _require(isinstance(data, list), data, kind)
-        items = [from_plain(inner[0], item) for item in data]
-        return tuple(items) if origin is tuple else items
+        _require(isinstance(data, list), data, "list")
+        if origin is not tuple:
+            return [from_plain(inner[0], item) for item in data]
+        kinds = inner[:1] * len(data) if inner[-1] is ... else inner
+        _require(len(data) == len(kinds), data, f"list of {len(kinds)}")
+        return tuple(from_plain(kind, item) for kind, item in zip(kinds, data, strict=True))
     raise TypeError(f"a result cannot hold {kind!r}: use numbers, sequences, mappings, dataclasses")
 
 
 def _dataclass(kind: Any, data: Any) -> Any:
-    _require(isinstance(data, dict), data, kind)
-    hints = get_type_hints(kind)
-    names = {field.name for field in fields(kind)}
-    if set(data) != names:
-        raise ValueError(f"{kind.__name__} has the fields {sorted(names)}, not {sorted(data)}")
-    return kind(**{name: from_plain(hints[name], data[name]) for name in data})
+    """A field with a default may be missing."""
+    _require(isinstance(data, dict), data, kind.__name__)
+    hints, known = get_type_hints(kind), {field.name: field for field in fields(kind)}
+    for name in data:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+            raise ValueError(f"{kind.__name__} has no {name!r}; the nearest name is {near!r}")
+    for name, field in known.items():
+        if name not in data and field.default is field.default_factory is MISSING:
+            raise ValueError(f"{kind.__name__} needs {name!r}")
+    return kind(**{name: _field(hints[name], name, item) for name, item in data.items()})
+
+
+def _field(kind: Any, name: str, data: Any) -> Any:
+    try:
+        return from_plain(kind, data)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _first_that_fits(kinds: Sequence[Any], data: Any) -> Any:
@@ -69,10 +90,10 @@ def _first_that_fits(kinds: Sequence[Any], data: Any) -> Any:
             return from_plain(kind, data)
         except ValueError:
             continue
-    return _require(False, data, kinds)
+    raise ValueError(f"{data!r} is none of {', '.join(map(str, kinds))}")
 
 
-def _require(fits: bool, data: Any, kind: Any) -> Any:
+def _require(fits: bool, data: Any, kind: str) -> Any:
     if not fits:
         raise ValueError(f"{data!r} is no {kind}")
     return data
