@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from bayesattn.claims import cot_extender
-from bayesattn.claims.chain_arms import arm_name
 from bayesattn.claims.chain_language import STYLES, texts
-from bayesattn.claims.cot_extender import CotExtender
+from bayesattn.claims.cot_extender import Arm, Chains, CotExtender, Overwritten, arm_name
 from bayesattn.ledger.study import Tier
 from bayesattn.models.architectures import count_parameters
+from bayesattn.probes.chain import Way
 from bayesattn.probes.llm.sula import Evidence, Lexicon
 from bayesattn.stats import Outcome
 
@@ -33,9 +33,7 @@ TINY = {
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(
-        cot_extender, "measure_language", lambda prompts, seed: {"asked": float(prompts)}
-    )
+    monkeypatch.setattr(cot_extender, "measure_language", lambda prompts, seed: {"asked": prompts})
     study = CotExtender()
     recipe = dataclasses.replace(study.recipes[Tier.QUICK], **TINY)
     study.recipes = MappingProxyType({Tier.QUICK: recipe})
@@ -45,16 +43,17 @@ def study(tmp_path, monkeypatch):
 def test_the_study_trains_measures_judges_and_draws(study):
     numbers = {seed: study.measure(Tier.QUICK, seed) for seed in (0, 1)}
     found = numbers[0]
-    assert found["asked"] == 2.0
-    assert len(found["cot, 1 layers: error"]) == 3
-    assert len(found["cot, 1 layers: scratch error"]) == 2
-    assert len(found["short, 1 layers: scratch error"]) == 1
-    assert "direct, 1 layers: scratch error" not in found
-    assert "filler, 1 layers: followed" not in found
-    old, new = (found[f"cot, 1 layers: kl to {name}"] for name in ("old", "overwritten"))
-    assert found["cot, 1 layers: followed"] == old - new
-    assert len(found["S3, product: mae"]) == len(found["Z3, none: kl"]) == 3
-    assert max(found["noise of chains: error"]) < 0.6
+    assert found.language == {"asked": 2}
+    cot, short, direct, filler = (
+        found.arms[f"{mode}, 1 layers"] for mode in ("cot", "short", "direct", "filler")
+    )
+    assert len(cot.error) == 3
+    assert [len(arm.scratch_error) for arm in (cot, short, direct)] == [2, 1, 0]
+    assert filler.overwritten is None and direct.over_steps is None
+    changed = cot.overwritten
+    assert changed.followed == changed.kl_to_old - changed.kl_to_new
+    assert len(found.tracks["S3, product"].mae) == len(found.tracks["Z3, none"].kl) == 3
+    assert max(found.noise_of_chains) < 0.6
     verdict = study.judge(Tier.QUICK, numbers)
     assert verdict.outcome is not Outcome.SUPPORTED
     assert "Knees of 3 hops: direct, 1 layers" in verdict.reason
@@ -64,8 +63,9 @@ def test_the_study_trains_measures_judges_and_draws(study):
 @pytest.mark.parametrize("tier", [Tier.QUICK, Tier.FULL])
 def test_all_depths_have_as_many_parameters(tier):
     recipe = CotExtender.recipes[tier]
+    every = recipe.trainings(0)
     for mode in {mode for mode, _ in recipe.arms}:
-        trainings = [recipe.hops_training(arm, 0) for arm in recipe.arms if arm[0] == mode]
+        trainings = [every[arm_name(*arm)] for arm in recipe.arms if arm[0] == mode]
         sizes = [count_parameters(t.architecture, t.tunnel) for t in trainings]
         assert sizes == pytest.approx([sizes[0]] * len(sizes), rel=0.03)
         assert len({t.config for t in trainings}) == 1
@@ -74,7 +74,7 @@ def test_all_depths_have_as_many_parameters(tier):
 @pytest.mark.parametrize("tier", Tier)
 def test_every_tier_has_what_is_judged(tier):
     recipe = CotExtender.recipes[tier]
-    shallow = recipe.depths[0]
+    shallow = recipe.depth
     assert {("direct", shallow), ("cot", shallow), ("filler", shallow)} <= set(recipe.arms)
     assert recipe.seeds >= (2 if tier is Tier.QUICK else 3)
     assert not recipe.tracks or recipe.track_steps > 0
@@ -85,18 +85,28 @@ def test_every_tier_has_what_is_judged(tier):
 def judged(direct, cot, filler, followed):
     """Three seeds that differ a little."""
     study = CotExtender()
-    recipe = study.recipes[Tier.QUICK]
+    depth = study.recipes[Tier.QUICK].depth
     numbers = {}
     for seed, factor in enumerate((0.95, 1.0, 1.05)):
-        found = {}
-        for mode, errors in (("direct", direct), ("cot", cot), ("filler", filler)):
-            name = arm_name((mode, recipe.depths[0]))
-            found[f"{name}: error"] = [error * factor for error in errors]
-            found[f"{name}: knee"] = 1.0
-            found[f"{name}: followed"] = followed * factor
-            found[f"{name}: kl to overwritten"] = found[f"{name}: kl to old"] = 1.0
-        numbers[seed] = found
+        changed = Overwritten(kl_to_new=1.0, kl_to_old=1.0 + followed * factor)
+        arms = {
+            arm_name(mode, depth): arm([error * factor for error in errors], changed)
+            for mode, errors in (("direct", direct), ("cot", cot), ("filler", filler))
+        }
+        numbers[seed] = Chains(arms=arms, noise_of_chains=[], tracks={}, language={})
     return study.judge(Tier.QUICK, numbers)
+
+
+def arm(error, overwritten):
+    others = ("kl", "error_given_chain", "kl_given_chain", "accuracy", "scratch_error")
+    return Arm(
+        error=error,
+        overwritten=overwritten,
+        over_layers=Way(largest=0.0, path=0.0),
+        over_steps=None,
+        order_by_entropy=None,
+        **{name: [] for name in others},
+    )
 
 
 GOOD = {

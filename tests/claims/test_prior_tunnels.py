@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from bayesattn.claims import tunnel_hmm
-from bayesattn.claims.horizon import Errors, Reached
-from bayesattn.claims.ours_prior_tunnel import OursPriorTunnel
-from bayesattn.claims.prior_tunnels import (
+from bayesattn.claims.ours_prior_tunnel import (
     ENCODINGS,
     EXEMPT,
     GGD,
@@ -17,9 +15,11 @@ from bayesattn.claims.prior_tunnels import (
     LEARNED,
     LENGTHS,
     ROPE,
+    OursPriorTunnel,
     PriorRecipe,
     steep_slopes,
 )
+from bayesattn.claims.tunnel_hmm import Errors, Extrapolation
 from bayesattn.evals.fidelity import measure
 from bayesattn.ledger.study import Tier
 from bayesattn.models.architectures.matching import count_parameters
@@ -179,7 +179,7 @@ def judged(prior, learned, rope, uniform=1.0):
     numbers = {}
     for seed, factor in enumerate((0.95, 1.0, 1.05)):
         numbers[seed] = {
-            f"hmm: {name}": Reached(
+            f"hmm: {name}": Extrapolation(
                 inside=errors(inside, uniform), beyond=errors(beyond * factor, uniform)
             )
             for name, (inside, beyond) in {EXEMPT: prior, LEARNED: learned, ROPE: rope}.items()

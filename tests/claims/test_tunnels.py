@@ -5,12 +5,10 @@ from types import MappingProxyType
 
 import pytest
 
-from bayesattn.claims import equal_terms
+from bayesattn.claims import tunnel_architectures as architectures
 from bayesattn.claims import tunnel_bijection as bijection
 from bayesattn.claims import tunnel_hmm as hmm
-from bayesattn.claims import tunnel_mlp as mlp
-from bayesattn.claims import tunnel_primitives as primitives
-from bayesattn.claims.horizon import Errors, Reached
+from bayesattn.claims.tunnel_hmm import Errors, Extrapolation
 from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Tier
 from bayesattn.stats import Outcome
@@ -20,8 +18,8 @@ SMALL = {"seeds": 2, "steps": 2, "layers": 1, "width": 16, "batch_size": 4, "seq
 STUDIES = {
     bijection.TunnelBijection: {"alphabet": 4, "recall_steps": 2, "sampled": True},
     hmm.TunnelHMM: {"states": 2, "length": 3, "stretch": 2},
-    mlp.TunnelMLP: {"alphabet": 4, "states": 2, "length": 3},
-    primitives.TunnelPrimitives: {
+    architectures.TunnelMLP: {"alphabet": 4, "states": 2, "length": 3},
+    architectures.TunnelPrimitives: {
         "alphabet": 4,
         "states": 2,
         "length": 3,
@@ -79,13 +77,13 @@ def test_any_difference_in_a_training_gives_it_another_run():
 
 
 @pytest.mark.parametrize("tier", Tier)
-@pytest.mark.parametrize("task", primitives.TASKS)
+@pytest.mark.parametrize("task", architectures.TASKS)
 def test_everyone_has_as_many_parameters(tier, task):
-    recipe = mlp.TunnelMLP.recipes[tier]
+    recipe = architectures.TunnelMLP.recipes[tier]
     tunnel = recipe.tunnel(task)
-    budget = equal_terms.count_parameters(recipe.architecture("transformer", tunnel), tunnel)
-    for name in (*primitives.OTHERS, *mlp.CONTEXTS):
-        size = equal_terms.count_parameters(recipe.architecture(name, tunnel), tunnel)
+    budget = architectures.count_parameters(recipe.architecture("transformer", tunnel), tunnel)
+    for name in (*architectures.OTHERS, *architectures.CONTEXTS):
+        size = architectures.count_parameters(recipe.architecture(name, tunnel), tunnel)
         assert size == pytest.approx(budget, rel=0.02)
 
 
@@ -100,20 +98,15 @@ def errors_of(error, uniform):
     return Errors(mae_tok=error, uniform_mae=uniform, by_step=[0.0], **others)
 
 
-def scores(tasks, names, values, **fields):
-    """By seed, from three values for every "task: name"."""
+def by_seed(tasks, names, values, result):
+    """Results of three seeds, from three values for every "task: name"."""
     return {
         seed: {
-            task: {name: score(values[f"{task}: {name}"][seed], **fields) for name in names}
+            task: {name: result(values[f"{task}: {name}"][seed]) for name in names}
             for task in tasks
         }
         for seed in range(3)
     }
-
-
-def score(error, **fields):
-    rest = dict.fromkeys(("accuracy", "uniform_kl", "uniform_error"), 1.0) | fields
-    return equal_terms.Score(error=error, kl=1 - error, **rest)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +143,7 @@ def test_bijections_must_be_tracked_with_and_without_returning_keys(never, again
 def test_a_filter_must_hold_inside_and_beyond(inside, beyond, outcome, unit):
     numbers = {
         seed: {
-            variant: Reached(
+            variant: Extrapolation(
                 inside=errors_of(inside[seed], 0.42), beyond=errors_of(beyond[seed], 0.42)
             )
             for variant in hmm.VARIANTS
@@ -171,12 +164,19 @@ def test_a_filter_must_hold_inside_and_beyond(inside, beyond, outcome, unit):
 )
 def test_one_mlp_that_succeeds_refutes_that_mlps_fail(errors, outcome):
     numbers = {}
-    for task in mlp.TASKS:
+    for task in architectures.INFERENCE:
         numbers[f"{task}: transformer"] = [0.01, 0.01, 0.01]
-        for name in (mlp.BLIND, *mlp.CONTEXTS):
+        for name in (architectures.BLIND, *architectures.CONTEXTS):
             numbers[f"{task}: {name}"] = [0.9, 1.0, 0.95]
-    names = ("transformer", mlp.BLIND, *mlp.CONTEXTS)
-    found = mlp.TunnelMLP().judge(Tier.QUICK, scores(mlp.TASKS, names, numbers | errors))
+    found = architectures.TunnelMLP().judge(
+        Tier.QUICK,
+        by_seed(
+            architectures.INFERENCE,
+            architectures.TunnelMLP.names,
+            numbers | errors,
+            lambda error: architectures.Failure(error=error, kl=0.0, uniform_error=1.0),
+        ),
+    )
     assert found.outcome is outcome
     assert "within 0.1 bits" in found.reason
 
@@ -191,13 +191,19 @@ def test_one_mlp_that_succeeds_refutes_that_mlps_fail(errors, outcome):
 )
 def test_only_the_transformer_must_have_all_primitives(changes, outcome, whose):
     numbers = {}
-    for task in primitives.TASKS:
+    for task in architectures.TASKS:
         numbers[f"{task}: transformer"] = [0.97, 0.98, 0.97]
-        for name in primitives.OTHERS:
+        for name in architectures.OTHERS:
             weak = task == "binding"
             numbers[f"{task}: {name}"] = [0.2, 0.21, 0.2] if weak else [0.97, 0.98, 0.97]
-    names = ("transformer", *primitives.OTHERS)
-    numbers = scores(primitives.TASKS, names, numbers | changes)  # here the share is what counts
-    found = primitives.TunnelPrimitives().judge(Tier.QUICK, numbers)
+    found = architectures.TunnelPrimitives().judge(
+        Tier.QUICK,
+        by_seed(
+            architectures.TASKS,
+            architectures.TunnelPrimitives.names,
+            numbers | changes,
+            lambda share: architectures.Primitive(share=share, error=0.0, accuracy=0.0),
+        ),
+    )
     assert found.outcome is outcome
     assert found.unit == f"share of the weakest primitive of {whose}"

@@ -148,8 +148,8 @@ def test_only_a_scratch_can_be_overwritten():
 def test_tracking_with_self_written_scratch(scratch, generator):
     tunnel = GroupFilter("S3", 4, 0.8, scratch)
     errors = measure_tracking(Bayes(tunnel), tunnel, sequences=50)
-    assert max(errors["mae"] + errors["kl"]) < 1e-12
-    assert len(errors["mae"]) == len(errors["kl"]) == 4
+    assert max(errors.mae + errors.kl) < 1e-12
+    assert len(errors.mae) == len(errors.kl) == 4
     batch = tunnel.sample(20, generator)
     blank = batch.inputs.clone()
     blank[:, tunnel.written] = 0
@@ -161,7 +161,7 @@ def test_tracking_compares_beliefs_with_beliefs():
     errors = measure_tracking(Uniform(tunnel), tunnel, sequences=400)
     batch = tunnel.sample(400, Generator().manual_seed(7_000_000_002))
     expected = (math.log2(5) - entropy(batch.posterior[:, 1::2])).mean(0).tolist()
-    assert errors["kl"] == pytest.approx(expected, abs=1e-9)
+    assert errors.kl == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ apart; the tally writes it down. Nothing is trained and the model writes nothing
 uses what is written is all that can be seen here.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Generator
 
@@ -23,11 +23,23 @@ from bayesattn.probes.llm.sula_words import choose_labels, even_words
 STYLES = ("none", "filler", "tally")
 
 
-def measure_language(prompts: int, seed: int) -> dict[str, float | Sequence[float]]:
-    """Errors of SmolLM2 in each style, with `prompts` prompts for each difference of labels."""
+@dataclass(frozen=True, kw_only=True)
+class Labelling:
+    """How near the model's belief about labels comes to Bayes, errors in bits."""
+
+    error_predictive: float
+    error_posterior: float
+    correlation: float | None
+    """With the predictive entropy; None where the model's belief never changes."""
+    mass: float
+    """Probability that the two labels have together."""
+
+
+def measure_language(prompts: int, seed: int) -> dict[str, Labelling]:
+    """SmolLM2 in each style, with `prompts` prompts for each difference of labels."""
     subject = load(DEFAULT)
     evidence, lexicon, pair = _task(subject, prompts, seed)
-    found: dict[str, float | Sequence[float]] = {}
+    found: dict[str, Labelling] = {}
     for style in STYLES:
         condition = Condition(
             name=style,
@@ -39,11 +51,12 @@ def measure_language(prompts: int, seed: int) -> dict[str, float | Sequence[floa
             unaware_bits=evidence.posterior_bits,
         )
         whole = calibrate(answer(subject, condition))[0]
-        found[f"language model, {style}: error to H_pred"] = whole.error_predictive.value
-        found[f"language model, {style}: error to H_post"] = whole.error_posterior.value
-        if whole.correlation_predictive is not None:
-            found[f"language model, {style}: correlation"] = whole.correlation_predictive
-        found[f"language model, {style}: mass of labels"] = whole.mass
+        found[style] = Labelling(
+            error_predictive=whole.error_predictive.value,
+            error_posterior=whole.error_posterior.value,
+            correlation=whole.correlation_predictive,
+            mass=whole.mass,
+        )
     return found
 
 

@@ -20,35 +20,184 @@ only if direct has learnt one hop, which needs no chain. Depth, other scratches,
 and a language model are recorded beside it and decide nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from bayesattn.claims.chain_arms import ChainRecipe, arm_name, track_name
-from bayesattn.claims.chain_language import measure_language
+from bayesattn.claims.chain_language import Labelling, measure_language
+from bayesattn.claims.panels import draw_curves, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.chains import (
     LIMIT,
     Bayes,
+    Tracking,
     knee,
     measure_hops,
     measure_overwriting,
     measure_tracking,
 )
-from bayesattn.ledger.study import Claim, Numbers, Picture, Study, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed, curve
+from bayesattn.ledger.study import Claim, Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
-from bayesattn.probes.chain import measure_chain
+from bayesattn.models.architectures import Transformer, count_parameters, match_parameters
+from bayesattn.probes.chain import Way, measure_chain
 from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given, mean_interval
-from bayesattn.tunnels import GroupFilter, Hops
+from bayesattn.training import TrainConfig
+from bayesattn.tunnels import GroupFilter, Hops, Tunnel
+from bayesattn.tunnels.groups import Scratch
+from bayesattn.tunnels.hops import Mode
 
 FOLLOWED = 1.0
 """Bits by which the overwritten symbol must explain the answer better than the old one."""
+ERROR = "|H(model) - H(Bayes)|, bits"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainRecipe(Recipe):
+    """Arms of one task, at several depths, all of one size.
+
+    Each is trained on as many sequences, with the same optimiser and as many parameters (within
+    2%) whatever its depth.
+    """
+
+    alphabet: int
+    hops: int
+    arms: tuple[tuple[Mode, int], ...]
+    """What stands in the scratch, and the layers. The first depth of direct is judged."""
+    width: int
+    """Of the shallowest model; deeper ones are narrower."""
+    heads: int = 4
+    steps: int
+    tracks: tuple[tuple[str, Scratch], ...] = ()
+    """Groups and what stands in the scratch, for the group filter at the first depth."""
+    track_length: int = 12
+    track_steps: int = 0
+    batch_size: int = 64
+    lr: float = 3e-3
+    sequences: int
+    """Held-out sequences, over all numbers of hops."""
+    chains: int = 64
+    """Chains that a model writes for each of them."""
+    prompts: int
+    """Prompts of the language model, for each difference of labels."""
+
+    @property
+    def depth(self) -> int:
+        """The smallest depth of direct, which is judged."""
+        return min(depth for mode, depth in self.arms if mode == "direct")
+
+    def hops_tunnels(self) -> dict[str, tuple[Hops, int]]:
+        """Task and layers of each arm."""
+        return {
+            arm_name(mode, depth): (Hops(self.alphabet, self.hops, mode=mode), depth)
+            for mode, depth in self.arms
+        }
+
+    def track_tunnels(self) -> dict[str, GroupFilter]:
+        return {
+            f"{group}, {scratch}": GroupFilter(
+                group, self.track_length, scratch=scratch, actions="generators"
+            )
+            for group, scratch in self.tracks
+        }
+
+    def training(self, tunnel: Tunnel, depth: int, steps: int, seed: int) -> TunnelTraining:
+        config = TrainConfig(
+            steps=steps, batch_size=self.batch_size, lr=self.lr, seed=seed, threads=1
+        )
+        return TunnelTraining(tunnel, _architecture(self, depth, tunnel), config)
+
+    def trainings(self, seed: int) -> dict[str, TunnelTraining]:
+        arms = {
+            name: self.training(tunnel, depth, self.steps, seed)
+            for name, (tunnel, depth) in self.hops_tunnels().items()
+        }
+        return arms | {
+            name: self.training(tunnel, self.depth, self.track_steps, seed)
+            for name, tunnel in self.track_tunnels().items()
+        }
+
+
+def arm_name(mode: Mode, depth: int) -> str:
+    return f"{mode}, {depth} layers"
+
+
+@cache  # sizes are found by trying, and trainings are asked for many times
+def _architecture(recipe: ChainRecipe, depth: int, tunnel: Tunnel) -> Transformer:
+    # A prior that is local in half of the heads finds the neighbour of a key at once; learned
+    # positions take several times as many steps to get there.
+    shallow = Transformer(
+        layers=recipe.depth,
+        width=recipe.width,
+        heads=recipe.heads,
+        prior="ggd",
+        prior_options={"init": "mixed"},
+    )
+    if depth == shallow.layers:
+        return shallow
+    budget = count_parameters(shallow, tunnel)
+    return match_parameters(replace(shallow, layers=depth), tunnel, budget)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overwritten:
+    """KL of the answer after one written symbol was replaced by another, in bits."""
+
+    kl_to_new: float
+    """To the posterior that follows from the symbol as it stands there now."""
+    kl_to_old: float
+    """To the posterior as if nothing had been changed."""
+
+    @property
+    def followed(self) -> float:
+        return self.kl_to_old - self.kl_to_new
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One model on hops: lists are by number of hops, errors in bits."""
+
+    error: list[float]
+    """Of the entropy of the answer, mean over chains."""
+    kl: list[float]
+    error_given_chain: list[float]
+    kl_given_chain: list[float]
+    accuracy: list[float]
+    scratch_error: list[float]
+    """At each place of the scratch; empty if there is none to predict."""
+    overwritten: Overwritten | None
+    """Only of chain of thought."""
+    over_layers: Way
+    over_steps: Way | None
+    """None without a scratch."""
+    order_by_entropy: float | None
+    """None without a scratch."""
+
+    @property
+    def knee(self) -> int:
+        return knee(self.error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chains:
+    """What one seed measured."""
+
+    arms: Mapping[str, Arm]
+    noise_of_chains: list[float]
+    """Error of the exact posterior with as many sampled chains, by number of hops."""
+    tracks: Mapping[str, Tracking]
+    language: Mapping[str, Labelling]
+    """Of a language model that is not trained here, by style of the prompt."""
+
+
+Found = Mapping[int, Chains]
 
 
 @register
-class CotExtender(Study[ChainRecipe, Numbers]):
+class CotExtender(Study[ChainRecipe, Chains]):
     """Trains models on hops with and without scratch, and lets them write it themselves."""
 
     claim = Claim(
@@ -125,78 +274,72 @@ class CotExtender(Study[ChainRecipe, Numbers]):
     )
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        """Every arm at its depths, then the groups."""
         return self.recipes[tier].trainings(seed)
 
-    def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Errors by number of hops, overwritten scratch, geometry; errors by step of groups."""
+    def measure(self, tier: Tier, seed: int) -> Chains:
         recipe = self.recipes[tier]
-        found: dict[str, float | Sequence[float]] = {}
-        for arm in recipe.arms:
-            found |= _measure_arm(recipe, arm_name(arm), recipe.hops_training(arm, seed))
+        trainings = recipe.trainings(seed)
         bayes = Hops(recipe.alphabet, recipe.hops, mode="cot")
         ideal = measure_hops(Bayes(bayes), bayes, sequences=recipe.sequences, chains=recipe.chains)
-        found["noise of chains: error"] = [score.mae for score in ideal]
-        for track in recipe.tracks:
-            training = recipe.track_training(track, seed)
-            assert isinstance(training.tunnel, GroupFilter)
-            errors = measure_tracking(training.model(), training.tunnel)
-            found |= {f"{track_name(track)}: {name}": values for name, values in errors.items()}
-        return found | measure_language(recipe.prompts, seed)
+        return Chains(
+            arms={
+                name: _measure_arm(recipe, trainings[name], tunnel)
+                for name, (tunnel, _) in recipe.hops_tunnels().items()
+            },
+            noise_of_chains=[score.mae for score in ideal],
+            tracks={
+                name: measure_tracking(trainings[name].model(), tunnel)
+                for name, tunnel in recipe.track_tunnels().items()
+            },
+            language=measure_language(recipe.prompts, seed),
+        )
 
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Verdict:
         """By the rule at the top of this file."""
         recipe = self.recipes[tier]
-        depth = recipe.depths[0]
-        direct, cot, filler = (arm_name((mode, depth)) for mode in ("direct", "cot", "filler"))
-        errors = {name: _errors(numbers, name) for name in (direct, cot, filler)}
-        gain = (errors[filler] - errors[cot])[:, 1:].mean(1)
-        parts = {
-            "knee": judge_effect(errors[direct][:, -1], minimum=LIMIT),
-            "filler": judge_effect(gain, minimum=LIMIT),
-            "mastery": judge_below(errors[cot].max(1), limit=LIMIT),
-            "use": judge_effect(by_seed(numbers, f"{cot}: followed"), minimum=FOLLOWED),
-        }
-        learnt = judge_below(errors[direct][:, 0], limit=LIMIT)
-        judgement = judge_given("One hop without scratch", learnt, judge_all(parts))
-        # whichever part decides, the number to show is what written hops save over blanks
-        shown = judgement._replace(
-            value=parts["filler"].value,
-            interval=parts["filler"].interval,
-            reason=f"{judgement.reason} {_summary(recipe, numbers)}",
+        direct, cot, filler = (
+            [one.arms[arm_name(mode, recipe.depth)] for one in found.values()]
+            for mode in ("direct", "cot", "filler")
         )
+        gain = np.subtract([arm.error[1:] for arm in filler], [arm.error[1:] for arm in cot])
+        changed = [arm.overwritten for arm in cot if arm.overwritten is not None]
+        parts = {
+            "knee": judge_effect([arm.error[-1] for arm in direct], minimum=LIMIT),
+            "filler": judge_effect(gain.mean(1), minimum=LIMIT),
+            "mastery": judge_below([max(arm.error) for arm in cot], limit=LIMIT),
+            "use": judge_effect([one.followed for one in changed], minimum=FOLLOWED),
+        }
+        learnt = judge_below([arm.error[0] for arm in direct], limit=LIMIT)
+        judgement = judge_given("One hop without scratch", learnt, judge_all(parts))
+        new, old = (
+            float(np.mean([getattr(one, name) for one in changed]))
+            for name in ("kl_to_new", "kl_to_old")
+        )
+        told = f"{judgement.reason} Knees of {recipe.hops} hops: {_knees(recipe, found)}. "
+        told += f"Overwritten symbol: {new:.2g} bits from what follows from it, "
+        # whichever part decides, the number to show is what written hops save over blanks
         return self.verdict(
-            shown,
+            judgement._replace(
+                value=parts["filler"].value,
+                interval=parts["filler"].interval,
+                reason=f"{told}{old:.2g} from the old answer.",
+            ),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit="bits of error that written hops save over blanks",
             null=0.0,
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
-        """Errors by number of hops, one panel for each depth; of groups by step."""
-        from matplotlib.figure import Figure
-
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+        """Errors by number of hops, one panel for each depth; errors of groups by step."""
         recipe = self.recipes[tier]
         depths = sorted({depth for _, depth in recipe.arms})
-        modes = list(dict.fromkeys(mode for mode, _ in recipe.arms))
-        hops = range(1, recipe.hops + 1)
-        figure = Figure(figsize=(2.2 + 2.6 * len(depths), 3.6), layout="constrained")
-        panels = np.atleast_1d(figure.subplots(1, len(depths), sharey=True))
-        for axes, depth in zip(panels, depths, strict=True):
-            for arm in (arm for arm in recipe.arms if arm[1] == depth):
-                name, colour = f"{arm_name(arm)}: error", f"C{modes.index(arm[0])}"
-                for seed, found in numbers.items():
-                    axes.plot(hops, curve({seed: found}, name), lw=0.6, alpha=0.5, color=colour)
-                axes.plot(hops, curve(numbers, name), "o-", ms=3, color=colour, label=arm[0])
-            floor = curve(numbers, "noise of chains: error")
-            axes.plot(hops, floor, color="grey", lw=1, label="Bayes, sampled")
-            axes.axhline(LIMIT, color="grey", ls=":")
-            axes.set(title=f"{depth} layers", xlabel="hops", xticks=hops)
-            axes.set(yscale="log", ylim=(5e-4, 5))
-        panels[0].set_ylabel("|H(model) - H(Bayes)|, bits")
+        figure, axes = panels(len(depths), (2.2 + 2.6 * len(depths), 3.6), sharey=True)
+        for panel, depth in zip(axes, depths, strict=True):
+            _draw_depth(panel, recipe, depth, found)
+        axes[0].set_ylabel(ERROR)
         # the smallest depth has every arm
-        handles, labels = panels[0].get_legend_handles_labels()
+        handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=8)
         caption = (
             "Error of the answer by number of hops, scratch written by the model itself; dotted: "
@@ -205,78 +348,64 @@ class CotExtender(Study[ChainRecipe, Numbers]):
         alt = "One panel per depth, one line per arm over the number of hops."
         pictures = [Picture("hops", figure, caption, alt)]
         if recipe.tracks:
-            pictures.append(_draw_tracks(recipe, numbers))
+            figure, (panel,) = panels(size=(6, 3.2))
+            names = recipe.track_tunnels()
+            draw_curves(
+                panel, {n: mean_curve(found, lambda o, n=n: o.tracks[n].mae) for n in names}
+            )
+            panel.set(xlabel="step", ylabel=ERROR, yscale="log")
+            caption = (
+                f"Tracking a point moved by a group, {recipe.depth} layers: products of S5 are "
+                "serial, those of Z5 are sums; means over seeds."
+            )
+            alt = "One line per group and scratch over the steps."
+            pictures.append(Picture("groups", figure, caption, alt))
         return pictures
 
 
-def _measure_arm(
-    recipe: ChainRecipe, name: str, training: TunnelTraining
-) -> dict[str, float | Sequence[float]]:
-    tunnel, model = training.tunnel, training.model()
-    assert isinstance(tunnel, Hops)
+def _measure_arm(recipe: ChainRecipe, training: TunnelTraining, tunnel: Hops) -> Arm:
+    model = training.model()
     scores = measure_hops(model, tunnel, sequences=recipe.sequences, chains=recipe.chains)
-    errors = [score.mae for score in scores]
-    found: dict[str, float | Sequence[float]] = {
-        f"{name}: error": errors,
-        f"{name}: kl": [score.kl for score in scores],
-        f"{name}: error given the chain": [score.conditional_mae for score in scores],
-        f"{name}: kl given the chain": [score.conditional_kl for score in scores],
-        f"{name}: accuracy": [score.accuracy for score in scores],
-        f"{name}: knee": float(knee(errors)),
-    }
-    if scores[-1].scratch_mae:
-        found[f"{name}: scratch error"] = list(scores[-1].scratch_mae)
+    overwritten = None
     if tunnel.mode == "cot":
         changed = measure_overwriting(model, tunnel, sequences=recipe.sequences)
-        found[f"{name}: kl to overwritten"] = changed.kl_followed
-        found[f"{name}: kl to old"] = changed.kl_ignored
-        found[f"{name}: followed"] = changed.kl_ignored - changed.kl_followed
-    way = measure_chain(model, tunnel)
-    found[f"{name}: longest hop over layers"] = way.layers.largest
-    found[f"{name}: path over layers"] = way.layers.path
-    if way.steps is not None:
-        found[f"{name}: longest hop over steps"] = way.steps.largest
-        found[f"{name}: path over steps"] = way.steps.path
-    if way.order is not None:
-        found[f"{name}: order by entropy"] = way.order
-    return found
+        overwritten = Overwritten(kl_to_new=changed.kl_followed, kl_to_old=changed.kl_ignored)
+    geometry = measure_chain(model, tunnel)
+    return Arm(
+        error=[score.mae for score in scores],
+        kl=[score.kl for score in scores],
+        error_given_chain=[score.conditional_mae for score in scores],
+        kl_given_chain=[score.conditional_kl for score in scores],
+        accuracy=[score.accuracy for score in scores],
+        scratch_error=list(scores[-1].scratch_mae),
+        overwritten=overwritten,
+        over_layers=geometry.layers,
+        over_steps=geometry.steps,
+        order_by_entropy=geometry.order,
+    )
 
 
-def _errors(
-    numbers: Mapping[int, Numbers], name: str
-) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """[seeds, hops]."""
-    return np.array([found[f"{name}: error"] for found in numbers.values()])
-
-
-def _summary(recipe: ChainRecipe, numbers: Mapping[int, Numbers]) -> str:
-    """Knees of all arms with their intervals, and what became of an overwritten symbol."""
-    knees: list[str] = []
-    for arm in recipe.arms:
-        values = by_seed(numbers, f"{arm_name(arm)}: knee")
-        interval = mean_interval(values)
+def _knees(recipe: ChainRecipe, found: Found) -> str:
+    """Of all arms, with their intervals."""
+    told: list[str] = []
+    for name in recipe.hops_tunnels():
+        knees = [one.arms[name].knee for one in found.values()]
+        interval = mean_interval(knees)
         ends = f" [{interval.low:.2g}, {interval.high:.2g}]" if interval else ""
-        knees.append(f"{arm_name(arm)} {np.mean(values):.2g}{ends}")
-    cot = arm_name(("cot", recipe.depths[0]))
-    return (
-        f"Knees of {recipe.hops} hops: {'; '.join(knees)}. Overwritten symbol: "
-        f"{average(numbers, f'{cot}: kl to overwritten'):.2g} bits from what follows from it, "
-        f"{average(numbers, f'{cot}: kl to old'):.2g} from the old answer."
-    )
+        told.append(f"{name} {np.mean(knees):.2g}{ends}")
+    return "; ".join(told)
 
 
-def _draw_tracks(recipe: ChainRecipe, numbers: Mapping[int, Numbers]) -> Picture:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 3.2), layout="constrained")
-    axes = figure.add_subplot(yscale="log")
-    for track in recipe.tracks:
-        errors = curve(numbers, f"{track_name(track)}: mae")
-        axes.plot(range(1, len(errors) + 1), errors, label=track_name(track))
-    axes.set(xlabel="step", ylabel="|H(model) - H(Bayes)|, bits")
-    axes.legend(fontsize=8)
-    caption = (
-        f"Tracking a point moved by a group, {recipe.depths[0]} layers: products of S5 are serial, "
-        "those of Z5 are sums; means over seeds."
-    )
-    return Picture("groups", figure, caption, "One line per group and scratch over the steps.")
+def _draw_depth(axes: Any, recipe: ChainRecipe, depth: int, found: Found) -> None:
+    hops = range(1, recipe.hops + 1)
+    modes = list(dict.fromkeys(mode for mode, _ in recipe.arms))
+    for mode in (mode for mode, layers in recipe.arms if layers == depth):
+        colour, name = f"C{modes.index(mode)}", arm_name(mode, depth)
+        for one in found.values():
+            axes.plot(hops, one.arms[name].error, lw=0.6, alpha=0.5, color=colour)
+        mean = mean_curve(found, lambda one, name=name: one.arms[name].error)
+        axes.plot(hops, mean, "o-", ms=3, color=colour, label=mode)
+    floor = mean_curve(found, lambda one: one.noise_of_chains)
+    axes.plot(hops, floor, color="grey", lw=1, label="Bayes, sampled")
+    axes.axhline(LIMIT, color="grey", ls=":")
+    axes.set(title=f"{depth} layers", xlabel="hops", xticks=hops, yscale="log", ylim=(5e-4, 5))

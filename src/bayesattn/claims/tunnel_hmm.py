@@ -8,14 +8,15 @@ a learned prior over distance instead; in one of them the header, which holds th
 exempt from it: a header is not far away, however long the sequence.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
-from bayesattn.claims.horizon import Found, Reached, reached
+from bayesattn.claims.panels import draw_curves, mean_curve, panels
 from bayesattn.claims.registry import register
+from bayesattn.evals.fidelity import Fidelity, Part
 from bayesattn.ledger.exhibits import belief_exhibit
 from bayesattn.ledger.study import (
     Claim,
@@ -26,7 +27,7 @@ from bayesattn.ledger.study import (
     Tier,
     Verdict,
 )
-from bayesattn.ledger.trained import TunnelTraining
+from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.models.architectures import Transformer
 from bayesattn.stats import Outcome, judge_all, judge_below
 from bayesattn.training import TrainConfig
@@ -62,8 +63,54 @@ class HMMRecipe(Recipe):
     """Held-out sequences."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """One model on one side of the horizon."""
+
+    kl: float
+    mae_tok: float
+    mae_pos: float
+    tv: float
+    mode: float
+    uniform_kl: float | None
+    """Of the uniform predictor; None in records of tunnel-hmm, which once kept its error only."""
+    uniform_mae: float | None
+    """None in records of ours-prior-tunnel, which once kept its divergence only."""
+    constant_entropy: float
+    """Error of the best constant entropy."""
+    by_step: list[float]
+    """Entropy error; empty where records once kept none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extrapolation:
+    """Errors of one model inside and beyond the horizon that it was trained to."""
+
+    inside: Errors
+    beyond: Errors
+
+
+Found = Mapping[int, Mapping[str, Extrapolation]]
+"""By seed and training."""
+
+
+def extrapolation(fidelity: Fidelity) -> Extrapolation:
+    inside, beyond = (_errors(fidelity.parts[side]) for side in ("inside", "beyond"))
+    return Extrapolation(inside=inside, beyond=beyond)
+
+
+def _errors(part: Part) -> Errors:
+    return Errors(
+        **{name: mean(part, name) for name in ("kl", "mae_tok", "mae_pos", "tv", "mode")},
+        uniform_kl=mean(part, "kl", "uniform"),
+        uniform_mae=mean(part, "mae_tok", "uniform"),
+        constant_entropy=part.entropy_mae["constant"],
+        by_step=part.curves()["mae_tok"],
+    )
+
+
 @register
-class TunnelHMM(Study[HMMRecipe, Mapping[str, Reached]]):
+class TunnelHMM(Study[HMMRecipe, Mapping[str, Extrapolation]]):
     """Trains transformers on fresh hidden Markov models and follows them past the horizon."""
 
     claim = Claim(
@@ -106,64 +153,55 @@ class TunnelHMM(Study[HMMRecipe, Mapping[str, Reached]]):
     )
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        """One for each way to know the order."""
         recipe = self.recipes[tier]
         return {variant: training(recipe, variant, seed) for variant in VARIANTS}
 
-    def measure(self, tier: Tier, seed: int) -> Mapping[str, Reached]:
-        """Errors inside and beyond of each variant."""
+    def measure(self, tier: Tier, seed: int) -> Mapping[str, Extrapolation]:
         recipe = self.recipes[tier]
-        options = {"sequences": recipe.sequences, "length": f"{recipe.stretch}x"}
-        trainings = self.trainings(tier, seed).items()
-        return {name: reached(training.fidelity(**options)) for name, training in trainings}
+        far = f"{recipe.stretch}x"
+        return {
+            name: extrapolation(training.fidelity(sequences=recipe.sequences, length=far))
+            for name, training in self.trainings(tier, seed).items()
+        }
 
     def judge(self, tier: Tier, found: Found) -> Verdict:
         """Inside first: what does not track the filter there has nothing to carry beyond."""
-        inside = [one[POSITIONS].inside.mae_tok for one in found.values()]
-        beyond = [one[POSITIONS].beyond.mae_tok for one in found.values()]
-        ratios = [far / near for far, near in zip(beyond, inside, strict=True)]
+        own = [one[POSITIONS] for one in found.values()]
+        ratios = [one.beyond.mae_tok / one.inside.mae_tok for one in own]
         parts = {
-            "inside the horizon": judge_below(inside, limit=INSIDE),
+            "inside the horizon": judge_below([one.inside.mae_tok for one in own], limit=INSIDE),
             "beyond over inside": judge_below(ratios, limit=RATIO),
         }
         judgement = judge_all(parts)
-        uniform = float(np.mean([one[POSITIONS].inside.uniform_mae for one in found.values()]))
+        uniform = [one.inside.uniform_mae for one in own if one.inside.uniform_mae is not None]
         in_bits = parts["inside the horizon"].outcome is not Outcome.SUPPORTED
-        repaired = ", ".join(
+        told = ", ".join(
             f"{variant} {np.mean([one[variant].inside.mae_tok for one in found.values()]):.3g} "
             f"inside and {np.mean([one[variant].beyond.mae_tok for one in found.values()]):.3g} "
             "beyond"
             for variant in VARIANTS
         )
         return self.verdict(
-            judgement._replace(reason=f"{judgement.reason} In bits: {repaired}."),
+            judgement._replace(reason=f"{judgement.reason} In bits: {told}."),
             tier=tier,
             seeds=tuple(found),
             unit="bits inside" if in_bits else "times the error inside, beyond",
-            null=uniform if in_bits else 1.0,
+            null=float(np.mean(uniform)) if in_bits else 1.0,
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Error at every step."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7, 3.6), layout="constrained")
-        axes = figure.add_subplot(yscale="log", xscale="log")
-        for variant in VARIANTS:
-            own = [one[variant] for one in found.values()]
-            errors = np.mean([[*one.inside.by_step, *one.beyond.by_step] for one in own], 0)
-            axes.plot(range(1, len(errors) + 1), errors, label=variant)
+        figure, (axes,) = panels(size=(7, 3.6))
         level = np.mean([one[POSITIONS].beyond.constant_entropy for one in found.values()])
         axes.axhline(float(level), color="grey", ls=":", label="best constant entropy")
         axes.axvline(self.recipes[tier].length, color="grey", lw=1)
+        draw_curves(axes, {name: mean_curve(found, _by_step(name)) for name in VARIANTS})
         axes.set(xlabel="step (line: horizon of training)", ylabel="|H(model) - H(Bayes)|, bits")
-        axes.legend(fontsize=8)
+        axes.set(yscale="log", xscale="log")
         caption = "Entropy error at every step, inside and beyond the horizon; means over seeds."
         alt = "One line per model over the steps, with the horizon marked."
         return [Picture("horizon", figure, caption, alt)]
 
     def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
-        """Beliefs about hidden states, to twice the horizon."""
         shown = self.trainings(tier, 0)[EXEMPT]
         return [
             belief_exhibit(
@@ -178,8 +216,11 @@ class TunnelHMM(Study[HMMRecipe, Mapping[str, Reached]]):
         ]
 
 
+def _by_step(name: str) -> Callable[[Mapping[str, Extrapolation]], list[float]]:
+    return lambda one: [*one[name].inside.by_step, *one[name].beyond.by_step]
+
+
 def training(recipe: HMMRecipe, variant: str, seed: int) -> TunnelTraining:
-    """How a variant is trained."""
     config = TrainConfig(
         steps=recipe.steps,
         batch_size=recipe.batch_size,

@@ -14,8 +14,8 @@ Equal chains of a sequence are computed once and counted. Errors are in bits.
 # (torch leaves some members untyped)
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -64,10 +64,6 @@ class HopScores:
     bayes: float
     """Entropy of the exact posterior of the answer."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Overwriting:
@@ -84,9 +80,13 @@ class Overwriting:
     ignores: float
     """Share whose most probable answer was possible before it."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+
+@dataclass(frozen=True, kw_only=True)
+class Tracking:
+    """Errors of a belief at each step."""
+
+    mae: list[float]
+    kl: list[float]
 
 
 class Bayes:
@@ -182,18 +182,17 @@ def measure_hops(
 
 def measure_tracking(
     model: Model, tunnel: GroupFilter, *, sequences: int = 600, seed: int = EVAL_SEED
-) -> dict[str, list[float]]:
-    """Errors "mae" and "kl" of the belief at each step, the model writing its own scratch."""
+) -> Tracking:
+    """Errors of the belief at each step; the model writes its own scratch."""
     batch = tunnel.sample(sequences, Generator().manual_seed(seed))
     inputs = write_most_probable(model, tunnel, batch.inputs)
     every = 2 if tunnel.scratch == "product" else 1  # before each belief a product
     log_probs = _predict(model, inputs, tunnel.scored[every - 1 :: every])
     posterior = batch.posterior[:, every - 1 :: every]
-    errors = {
-        "mae": entropy_errors(log_probs, posterior).abs(),
-        "kl": kl_divergence(posterior, log_probs),
-    }
-    return {name: column.mean(0).tolist() for name, column in errors.items()}
+    return Tracking(
+        mae=entropy_errors(log_probs, posterior).abs().mean(0).tolist(),
+        kl=kl_divergence(posterior, log_probs).mean(0).tolist(),
+    )
 
 
 def overwrite(tunnel: Hops, batch: Batch, place: Tensor, symbol: Tensor) -> Tensor:

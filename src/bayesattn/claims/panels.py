@@ -1,0 +1,42 @@
+"""Figures of claims: panels side by side, a line or a row of points for each variant."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+M = TypeVar("M")
+
+
+def panels(
+    count: int = 1, size: tuple[float, float] = (8, 3.4), **options: Any
+) -> "tuple[Figure, list[Any]]":
+    """A figure and its axes, from left to right; `options` are those of `Figure.subplots`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    axes: Any = figure.subplots(1, count, squeeze=False, **options)
+    return figure, list(axes[0])
+
+
+def mean_curve(found: Mapping[int, M], curve: Callable[[M], Sequence[float]]) -> list[float]:
+    """The curve of each seed, and the mean of them at each step."""
+    return np.mean([curve(one) for one in found.values()], 0).tolist()
+
+
+def draw_curves(axes: Any, curves: Mapping[str, Sequence[float]], **style: Any) -> None:
+    """A labelled line for each name, over the steps from 1 on."""
+    for name, values in curves.items():
+        axes.plot(range(1, len(values) + 1), values, label=name, **style)
+    axes.legend(fontsize=8)
+
+
+def draw_rows(axes: Any, rows: Mapping[str, Sequence[float]], **style: Any) -> None:
+    """A row for each name, with a point for each seed."""
+    for row, values in enumerate(rows.values()):
+        options = {"marker": "o", "color": f"C{row}", "alpha": 0.7, **style}
+        axes.plot(values, [row] * len(values), ls="", **options)
+    axes.set_yticks(range(len(rows)), list(rows))
