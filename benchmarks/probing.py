@@ -19,10 +19,9 @@ from bayesattn.evals.prediction import evaluating
 from bayesattn.models.architectures import Predictor, Transformer, build
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
-from bayesattn.probes.llm.capture import batches, capture_prompts
-from bayesattn.probes.llm.listening import NAMES as OF_PROMPTS
-from bayesattn.probes.llm.listening import last_only
-from bayesattn.probes.llm.sources import Subject, load
+from bayesattn.probes.llm.capture import NAMES as OF_PROMPTS
+from bayesattn.probes.llm.capture import batches, capture_prompts, last_only
+from bayesattn.probes.llm.subject import Subject, load
 from bayesattn.tunnels import HMM, Bijection, Tunnel
 from benchmarks.measure import interleave, report
 

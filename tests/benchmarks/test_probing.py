@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from bayesattn.corpora import load_tokenizer
 from bayesattn.errors import UserError
 from bayesattn.models.architectures import Transformer, build
-from bayesattn.probes.llm.sources import Subject
+from bayesattn.probes.llm.subject import Subject
 from bayesattn.tunnels import Bijection
 from benchmarks import probing
 from benchmarks.probing import (

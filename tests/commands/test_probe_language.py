@@ -8,11 +8,11 @@ import torch
 
 from bayesattn.commands import probe_language as commands
 from bayesattn.commands.main import main
-from bayesattn.probes.llm import axes, examination, observation
+from bayesattn.probes.llm import axes, examination
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.prompts import entropy_of
-from bayesattn.probes.llm.sources import load
-from bayesattn.probes.llm.values import KINDS
+from bayesattn.probes.llm.subject import load
+from bayesattn.probes.states import KINDS
 from tests.probes.llm.small import save_small, small_subject
 
 FAST = ("--length", "8", "--candidates", "30", "--each", "3", "--draws", "20")
@@ -131,7 +131,7 @@ def test_a_failed_measurement_does_not_lose_the_others(models, capsys, monkeypat
         raise RuntimeError("no such thing")
 
     monkeypatch.setattr(examination, "measure_tokens", broken)
-    monkeypatch.setattr(observation, "summarise", broken)
+    monkeypatch.setattr(examination, "summarise", broken)
     assert command(models[0], *FAST) == 0
     out = capsys.readouterr().out
     assert "keys could not be measured: RuntimeError: no such thing" in out
@@ -142,8 +142,8 @@ def test_a_failed_measurement_does_not_lose_the_others(models, capsys, monkeypat
 def test_from_the_cache_alone(monkeypatch):
     subject = small_subject()
     seen = capture_prompts(subject, [[1, 2, 3]] * 2, mode="cache")
-    monkeypatch.setattr(observation, "capture_prompts", lambda *_: seen)
-    found = observation.observe(subject, [[1, 2, 3]] * 2, [2])
+    monkeypatch.setattr(examination, "capture_prompts", lambda *_: seen)
+    found = examination.observe(subject, [[1, 2, 3]] * 2, [2])
     assert {*found.states} == {(2, "values")} and {"outputs", "residual"} <= found.failed.keys()
     assert torch.equal(found.heads[1], seen.turned_keys[1])
 

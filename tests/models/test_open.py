@@ -21,10 +21,10 @@ from bayesattn.models import hugging_face
 from bayesattn.models import plan as planning
 from bayesattn.models import source as locating
 from bayesattn.models.gguf import quick_header
-from bayesattn.probes.llm import sources
+from bayesattn.probes.llm import subject as sources
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.selfcheck import check
-from bayesattn.probes.llm.sources import SourceError, find, load, plan
+from bayesattn.probes.llm.subject import SourceError, find, load, plan
 from bayesattn.system import GIBIBYTE
 from tests.probes.llm.files import TOKENIZER, save_folder, save_gguf
 

@@ -7,7 +7,7 @@ from bayesattn.models.architectures import Transformer, build
 from bayesattn.probes.ablation import KINDS, Cut, ablated, all_cuts, errors, measure_ablations
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
-from bayesattn.probes.errors import NotApplicableError
+from bayesattn.probes.measured import NotApplicableError
 from bayesattn.tunnels import Batch, Bijection
 from tests.probes.common import FILTER, OTHERS, TRANSFORMERS, WIDTH, model_of
 

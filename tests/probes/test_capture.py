@@ -8,7 +8,7 @@ from bayesattn.models.architectures import build
 from bayesattn.probes import selfcheck
 from bayesattn.probes.anatomy import AttentionPart, anatomy
 from bayesattn.probes.capture import available, capture, resolve, stream
-from bayesattn.probes.errors import NotApplicableError
+from bayesattn.probes.measured import NotApplicableError
 from bayesattn.probes.selfcheck import SelfCheck, check_capture
 from bayesattn.tunnels import HMM
 from tests.probes.common import (

@@ -5,7 +5,7 @@ import torch
 from scipy.stats import binom
 
 from bayesattn.probes.clusters import clusters, measure_clusters, modes, silhouettes
-from bayesattn.probes.errors import NotApplicableError
+from bayesattn.probes.measured import NotApplicableError
 from bayesattn.tunnels import Bijection, Recall
 from tests.probes.common import BIJECTION, FILTER, OTHERS, model_of
 

@@ -19,7 +19,7 @@ from bayesattn.probes.drift import (
     straight_path,
     subspace_overlap,
 )
-from bayesattn.probes.errors import NotApplicableError
+from bayesattn.probes.measured import NotApplicableError
 from bayesattn.training import TrainConfig, train_tunnel
 from bayesattn.training.schedule import checkpoint_steps
 from tests.probes.common import BIJECTION, TRANSFORMERS

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from bayesattn.bits import entropy
-from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.ffn import compare, measure_sublayers, total_gain
+from bayesattn.probes.measured import NotApplicableError
 from tests.probes.common import FILTER, model_of
 
 

@@ -6,16 +6,16 @@ from scipy.stats import binom
 
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
-from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.focusing import (
     focus,
     measure_focusing,
     normalised_entropy,
     query_key_cosines,
     query_share,
+    roles,
     visible_keys,
 )
-from bayesattn.probes.roles import roles
+from bayesattn.probes.measured import NotApplicableError
 from bayesattn.tunnels import HMM, Bijection, Recall, Revision, StickyChain
 from tests.probes.common import BIJECTION, FILTER, model_of
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from bayesattn.probes.measured import Measured, chance, mean_over_sequences, percentiles, plain
+from bayesattn.probes.measured import Measured, chance, mean_over_sequences, plain
+from bayesattn.stats import percentiles
 
 
 def test_chance_counts_the_sample_itself_and_forgives_rounding():

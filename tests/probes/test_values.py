@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import binom, pearsonr, spearmanr
 
-from bayesattn.probes.linear import decode, fit, split, step_alone
+from bayesattn.probes.readout import decode, fit, split, step_alone
 from bayesattn.probes.values import (
     components,
     correlation,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Generator
 
-from bayesattn.probes.llm.sources import DEFAULT, Subject, load
+from bayesattn.probes.llm.subject import DEFAULT, Subject, load
 from bayesattn.probes.llm.sula import Evidence, Lexicon, draw_fixed
 from bayesattn.probes.llm.sula_answers import answer, plain_encode
 from bayesattn.probes.llm.sula_controls import Condition

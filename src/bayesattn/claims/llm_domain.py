@@ -25,7 +25,7 @@ from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.domains import DOMAINS
 from bayesattn.probes.llm.matched import ENDINGS, matched, shuffled
 from bayesattn.probes.llm.prompts import PromptSet, entropy_of
-from bayesattn.probes.llm.sources import Subject
+from bayesattn.probes.llm.subject import Subject
 from bayesattn.stats import judge_effect
 
 WRITTEN, SHUFFLED, FRESH = "as written", "shuffled", "fresh weights"

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from bayesattn.probes.llm.sources import DEFAULT, Subject, load
+from bayesattn.probes.llm.subject import DEFAULT, Subject, load
 
 MODEL = DEFAULT
 

@@ -18,7 +18,7 @@ from bayesattn.ledger.summaries import average, by_seed
 from bayesattn.probes.llm.axes import SHARE, SPEARMAN, TWO
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.prompts import MIXED, draw, entropy_of
-from bayesattn.probes.llm.values import CONTROL, KINDS, measure_states
+from bayesattn.probes.states import CONTROL, KINDS, measure_states
 from bayesattn.stats import judge_all, judge_effect
 
 LEAST_SHARE = 0.30

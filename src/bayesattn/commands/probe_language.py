@@ -12,16 +12,14 @@ from tyro.conf import Positional, arg
 from bayesattn.commands.options import JsonTarget
 from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.models.source import Source
+from bayesattn.probes.criteria import Criterion, summary
 from bayesattn.probes.llm import prompts as sets
-from bayesattn.probes.llm.criteria import Criterion, summary
-from bayesattn.probes.llm.examination import Examination, examine
+from bayesattn.probes.llm.examination import Examination, examine, observe
 from bayesattn.probes.llm.findings import Finding, findings
-from bayesattn.probes.llm.observation import observe
 from bayesattn.probes.llm.prompts import PromptSet
 from bayesattn.probes.llm.selfcheck import check
-from bayesattn.probes.llm.sources import find, load, plan
-from bayesattn.probes.llm.subject import Subject
-from bayesattn.probes.llm.values import FEWEST
+from bayesattn.probes.llm.subject import Subject, find, load, plan
+from bayesattn.probes.states import FEWEST
 from bayesattn.probes.targets import check_targets
 from bayesattn.report.probe_language import content, write
 

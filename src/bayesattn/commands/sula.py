@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from bayesattn.commands.options import JsonTarget
 from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.probes.llm.causal import RANDOM_AXES
-from bayesattn.probes.llm.sources import Subject, load
+from bayesattn.probes.llm.subject import Subject, load
 from bayesattn.probes.llm.sula import ALPHA, FIXED_ALPHA
 from bayesattn.probes.llm.sula_controls import CONTROLS
 from bayesattn.probes.llm.sula_examination import EACH, PROMPTS, SulaFound, examine_sula

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from bayesattn.drawing import COLOURS, Picture
+from bayesattn.probes.keys import RANDOM
 from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.examination import Examination
-from bayesattn.probes.llm.keys import RANDOM
-from bayesattn.probes.llm.values import CONTROL, States
 from bayesattn.probes.measured import Measured
+from bayesattn.probes.states import CONTROL, States
 
 GREY = "#8a8f98"
 

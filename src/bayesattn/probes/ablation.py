@@ -22,8 +22,7 @@ from bayesattn.bits import entropy_errors, kl_divergence, log_probabilities
 from bayesattn.evals.prediction import evaluating
 from bayesattn.probes.anatomy import Anatomy, anatomy
 from bayesattn.probes.capture import Captured, capture, first_tensor, hanging
-from bayesattn.probes.errors import require_samples
-from bayesattn.probes.measured import Measured, mean_over_sequences, plain
+from bayesattn.probes.measured import Measured, mean_over_sequences, plain, require_samples
 from bayesattn.tunnels import Batch
 
 Kind = Literal["zero", "mean", "resample"]

@@ -24,7 +24,7 @@ from bayesattn.models.architectures import Predictor
 from bayesattn.models.architectures.transformer import TransformerBody
 from bayesattn.models.layers import BayesAttention, BayesDecoderLayer
 from bayesattn.models.layout import Layout, lay_out
-from bayesattn.probes.errors import NotApplicableError
+from bayesattn.probes.measured import NotApplicableError
 
 
 class Call(NamedTuple):

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.probes.anatomy import Anatomy, Call, anatomy
-from bayesattn.probes.errors import NotApplicableError
+from bayesattn.probes.measured import NotApplicableError
 
 OF_ATTENTION = ("q", "k", "v", "attention", "head_outputs")
 LARGE_BLOCK = 31 * 2**20

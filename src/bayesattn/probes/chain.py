@@ -23,7 +23,7 @@ from bayesattn.evals.prediction import evaluating
 from bayesattn.models.architectures import Predictor
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
-from bayesattn.probes.linear import fit, split
+from bayesattn.probes.readout import fit, split
 from bayesattn.probes.values import correlation, ranks
 from bayesattn.tunnels import Hops
 

@@ -20,10 +20,15 @@ from bayesattn.bits import entropy
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
-from bayesattn.probes.errors import NotApplicableError
-from bayesattn.probes.linear import decode, split, step_alone
-from bayesattn.probes.measured import Measured, chance, mean_over_sequences, plain
-from bayesattn.probes.nulls import shuffled_sequences
+from bayesattn.probes.measured import (
+    Measured,
+    NotApplicableError,
+    chance,
+    mean_over_sequences,
+    plain,
+    shuffled_sequences,
+)
+from bayesattn.probes.readout import decode, split, step_alone
 from bayesattn.probes.values import components
 from bayesattn.tunnels import Tunnel
 

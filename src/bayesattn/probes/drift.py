@@ -32,8 +32,7 @@ from bayesattn.models.architectures import Predictor
 from bayesattn.models.open import open_tunnel
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import Captured, capture
-from bayesattn.probes.errors import NotApplicableError
-from bayesattn.probes.measured import plain
+from bayesattn.probes.measured import NotApplicableError, plain
 from bayesattn.training import Run
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.tunnels import Batch

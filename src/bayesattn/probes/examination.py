@@ -12,11 +12,10 @@ from bayesattn.models.open import open_tunnel
 from bayesattn.probes.ablation import Ablations, measure_ablations
 from bayesattn.probes.clusters import Clusters, measure_clusters
 from bayesattn.probes.drift import Drift, measure_drift
-from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.ffn import Sublayer, measure_sublayers
 from bayesattn.probes.focusing import Focus, measure_focusing
 from bayesattn.probes.keys import KeyFrame, measure_keys
-from bayesattn.probes.measured import plain
+from bayesattn.probes.measured import NotApplicableError, plain
 from bayesattn.probes.selfcheck import SelfCheck, check_capture
 from bayesattn.probes.values import Manifold, measure_values
 from bayesattn.training import Run

@@ -18,10 +18,9 @@ from bayesattn.bits import entropy
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
-from bayesattn.probes.errors import NotApplicableError
-from bayesattn.probes.linear import fit, r_squared, split
-from bayesattn.probes.measured import RESAMPLES, Measured, percentiles, plain
-from bayesattn.stats import resampling_weights
+from bayesattn.probes.measured import RESAMPLES, Measured, NotApplicableError, plain
+from bayesattn.probes.readout import fit, r_squared, split
+from bayesattn.stats import percentiles, resampling_weights
 from bayesattn.tunnels import Tunnel
 
 TARGETS = ("entropy", "posterior")

@@ -24,10 +24,15 @@ from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.linear import centred, participation, principal_axes
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
-from bayesattn.probes.linear import decode, split, step_alone
-from bayesattn.probes.measured import Measured, chance, percentiles, plain
-from bayesattn.probes.nulls import shuffled_sequences, white_noise
-from bayesattn.stats import resampling_weights
+from bayesattn.probes.measured import (
+    Measured,
+    chance,
+    plain,
+    shuffled_sequences,
+    white_noise,
+)
+from bayesattn.probes.readout import decode, split, step_alone
+from bayesattn.stats import percentiles, resampling_weights
 from bayesattn.tunnels import Tunnel
 
 PERMUTATIONS = 199

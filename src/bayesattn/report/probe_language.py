@@ -7,7 +7,7 @@ from typing import Any
 from bayesattn.drawing import Picture, house_style
 from bayesattn.figures.probe_language import pictures
 from bayesattn.files import write_json, write_text
-from bayesattn.probes.llm.criteria import summary
+from bayesattn.probes.criteria import summary
 from bayesattn.probes.llm.examination import Examination
 from bayesattn.probes.llm.findings import SCHEMA, findings, to_dict
 from bayesattn.report.probe import data_uri, make_environment

@@ -5,7 +5,7 @@ from functools import cache
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from bayesattn.probes.llm.sources import Subject
+from bayesattn.probes.llm.subject import Subject
 
 WORDS = 61
 WIDTH = 24

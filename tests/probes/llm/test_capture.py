@@ -5,12 +5,18 @@ import torch
 from torch.nn.functional import pad
 
 from bayesattn.models import BayesConfig, BayesForCausalLM
-from bayesattn.probes.errors import NotApplicableError
-from bayesattn.probes.llm.capture import batches, capture_prompts, token_keys
+from bayesattn.probes.llm.capture import (
+    NAMES,
+    batches,
+    capture_prompts,
+    listening,
+    token_keys,
+    visible_keys,
+)
 from bayesattn.probes.llm.editing import edited
-from bayesattn.probes.llm.listening import NAMES, listening, visible_keys
 from bayesattn.probes.llm.selfcheck import check
-from bayesattn.probes.llm.sources import Subject
+from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.measured import NotApplicableError
 from tests.probes.llm.architectures import (
     MODELS,
     WORDS,

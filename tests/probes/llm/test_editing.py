@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.editing import edited
 from bayesattn.probes.llm.heads import projection_weight
-from bayesattn.probes.llm.sources import Subject
+from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.measured import NotApplicableError
 from tests.probes.llm.architectures import MODELS, model_of, prompts_of, subject_of
 
 PROMPTS = prompts_of(5, 8)

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, GPTNeoXConfig
 
 from bayesattn.probes.llm import selfcheck
 from bayesattn.probes.llm.selfcheck import SelfCheck, check
-from bayesattn.probes.llm.sources import Subject
+from bayesattn.probes.llm.subject import Subject
 from tests.probes.llm.architectures import MODELS, SMALL, model_of, prompts_of, subject_of
 
 PROMPTS = prompts_of(7, 1, 12)

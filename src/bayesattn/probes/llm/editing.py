@@ -14,9 +14,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from bayesattn.probes.capture import hanging
-from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.llm.heads import Heads
 from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.measured import NotApplicableError
 
 Edit = Callable[[Tensor], Tensor]
 """From values [B, T, G, D] to such values."""

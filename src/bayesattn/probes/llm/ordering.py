@@ -13,8 +13,8 @@ from torch import Generator, Tensor
 
 from bayesattn.linear import gram, held_out_errors, scores, shares
 from bayesattn.probes.llm.resampled import weighted_correlation, weighted_ranks, weighted_spearman
-from bayesattn.probes.measured import Measured, chance, percentiles
-from bayesattn.stats import resampling_weights
+from bayesattn.probes.measured import Measured, chance
+from bayesattn.stats import percentiles, resampling_weights
 
 PERMUTATIONS = 499
 RESAMPLES = 200

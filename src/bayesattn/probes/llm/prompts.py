@@ -24,8 +24,8 @@ from bayesattn.corpora.text import EMBEDDED, documents
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.domains import DOMAINS, authors_prompts, compose
 from bayesattn.probes.llm.subject import Subject
-from bayesattn.probes.llm.values import FEWEST
 from bayesattn.probes.llm.windows import Window, every_window
+from bayesattn.probes.states import FEWEST
 
 MIXED = "mixed"
 AUTHORS = "authors"

@@ -9,6 +9,8 @@
     outputs      rows times values are what the output projection is given
 
 A fused projection that is split wrongly fails the second, and others with it.
+
+Attention rows once more, from the queries and keys that attention is handed.
 """
 
 import math
@@ -17,14 +19,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
 
 from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.evals.prediction import device_of, evaluating
-from bayesattn.probes.llm.capture import capture_prompts
-from bayesattn.probes.llm.listening import last_only, listening, resolve
-from bayesattn.probes.llm.recomputing import recomputed_rows
+from bayesattn.probes.llm.capture import capture_prompts, last_only, listening, resolve
 from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.llm.tracing import Listener
 
 TOLERANCE = 1e-5
 """Of rounding in float32; coarser types have as many times their own epsilon."""
@@ -179,3 +182,54 @@ def _of_rows(heard: dict[str, Tensor], recomputed: Tensor | None) -> dict[str, f
 def _largest(x: Tensor) -> float:
     """Largest |x|; NaN if there is one."""
     return float(x.abs().max()) if not x.isnan().any() else math.nan
+
+
+NAME = "bayesattn_recomputed"
+
+
+def recomputed_rows(subject: Subject, tokens: Tensor) -> dict[int, Tensor]:
+    """[B, H, T, T] by layer: softmax(q·k) in float64, through transformers' attention interface.
+
+    Empty for models that do not use it.
+    """
+    model: Any = subject.model
+    numbers = {id(layer.attention): at for at, layer in enumerate(subject.parts.layers)}
+    found: dict[int, Tensor] = {}
+
+    def attend(
+        module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **options: Any
+    ) -> tuple[Tensor, Tensor]:
+        rows = _rows(q.double(), repeat_heads(k, q.shape[1]).double(), mask, options)
+        found[numbers[id(module)]] = rows.float()
+        means = (rows @ repeat_heads(v, q.shape[1]).double()).to(v.dtype)
+        return means.transpose(1, 2).contiguous(), rows.to(v.dtype)
+
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, eager_mask)
+    if not model._can_set_attn_implementation():
+        return found
+    try:
+        model.set_attn_implementation(NAME)
+    except ValueError:  # a model with priors takes only attention that can add them
+        return found
+    try:
+        with evaluating(model):
+            model(tokens, past_key_values=Listener(model.config, lambda *_: None), use_cache=True)
+    finally:
+        model.set_attn_implementation("eager")
+    return found
+
+
+def _rows(q: Tensor, k: Tensor, mask: Tensor | None, options: dict[str, Any]) -> Tensor:
+    scale = options.get("scaling")
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if options.get("softcap") is not None:
+        scores = torch.tanh(scores / options["softcap"]) * options["softcap"]
+    if mask is not None:
+        scores = scores + mask
+    sinks = options.get("s_aux")
+    if sinks is None:
+        return scores.softmax(-1)
+    # a learned score that takes weight away and gives it to nothing
+    empty = sinks.double().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+    return torch.cat([scores, empty], -1).softmax(-1)[..., :-1]

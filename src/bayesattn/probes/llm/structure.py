@@ -25,8 +25,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from bayesattn.evals.prediction import device_of, evaluating
-from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.llm.tracing import LayerParts, trace
+from bayesattn.probes.measured import NotApplicableError
 
 Mode = Literal["hooks", "cache"]
 SEQUENCES = 16

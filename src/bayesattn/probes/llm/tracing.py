@@ -1,22 +1,48 @@
 """One pass of a model with an ear on every module: who runs when, and what it puts out."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 
 from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.probes.capture import hanging
 from bayesattn.probes.llm.heads import Heads, Layout, lay_flat, layout_of, projects
-from bayesattn.probes.llm.listener import Listener
 from bayesattn.probes.llm.matching import distinct_heads, match_columns
 
 ROUNDING = 1e-4
 """Of the largest value, in float32; coarser types round more."""
+
+
+Hear = Callable[[int, Tensor, Tensor], None]
+"""Is told the layer's number in caches, and its keys and values [B, heads, T, D]."""
+
+
+class Listener(DynamicCache):
+    """Keeps nothing and hands attention the very tensors it was given, as if there were no cache.
+
+    Args:
+        config: of the model.
+        hear: is called in every layer.
+        keep: be a cache of transformers besides, whose memory attention then reads.
+    """
+
+    def __init__(self, config: PreTrainedConfig, hear: Hear, *, keep: bool = False) -> None:
+        super().__init__(config=config)
+        self.hear, self.keep = hear, keep
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Tell, and hand on."""
+        self.hear(layer_idx, key_states, value_states)
+        if self.keep:
+            return super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        return key_states, value_states
 
 
 @dataclass

@@ -11,11 +11,11 @@ Ours: more than chance (p below 0.01, or an interval beyond the null) and more t
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bayesattn.probes.attention import Focusing
+from bayesattn.probes.keys import RANDOM, KeyLayer
 from bayesattn.probes.llm import axes
-from bayesattn.probes.llm.attention import Focusing
-from bayesattn.probes.llm.keys import RANDOM, KeyLayer
-from bayesattn.probes.llm.values import CONTROL, States
 from bayesattn.probes.measured import Measured
+from bayesattn.probes.states import CONTROL, States
 
 LEAST_SHARE = 0.30
 LARGEST_COSINE = 0.20

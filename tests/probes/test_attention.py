@@ -6,8 +6,8 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from bayesattn.probes.errors import NotApplicableError
-from bayesattn.probes.llm import attention
+from bayesattn.probes import attention
+from bayesattn.probes.measured import NotApplicableError
 
 
 def random_rows(generator, prompts=6, heads=3, longest=7, layers=4):
@@ -66,20 +66,20 @@ def test_prompts_of_one_token_are_left_out(generator):
     more = [torch.cat([layer, lone]) for layer in rows]
     lengths_more = torch.cat([lengths, torch.tensor([1])])
     found, all_of_them = (
-        attention.measure_focusing(attention.summarise(x, [n] * 4, n), draws=20)
+        attention.measure_depth(attention.summarise(x, [n] * 4, n), draws=20)
         for x, n in ((rows, lengths), (more, lengths_more))
     )
     assert all_of_them.layers[1].evenness.value == pytest.approx(found.layers[1].evenness.value)
     alone = attention.summarise([lone], [torch.tensor([1])], torch.tensor([1]))
     with pytest.raises(NotApplicableError, match="no query sees two keys"):
-        attention.measure_focusing(alone, draws=5)
+        attention.measure_depth(alone, draws=5)
 
 
 def test_curves_and_what_becomes_of_them(generator):
     rows, visible, lengths = random_rows(generator)
     fresh, _, _ = random_rows(generator)
     own, other = (attention.summarise(x, visible, lengths) for x in (rows, fresh))
-    found = attention.measure_focusing(own, other, draws=50)
+    found = attention.measure_depth(own, other, draws=50)
     curve, even = own.entropy.mean(0), own.evenness.mean(0)
     assert [layer.entropy.value for layer in found.layers] == pytest.approx(curve.tolist())
     assert found.reduction.value == pytest.approx(float(1 - curve[-1] / curve[0]))
@@ -99,6 +99,6 @@ def test_sharpening_layer_by_layer_is_found():
     lengths = torch.tensor([6, 6, 6])
     scores = torch.tensor([0.0, 0.5, 0.1, 0.7, 0.3, 0.2]).double()
     rows = [(n * scores).softmax(0).expand(3, 2, 6) for n in range(12)]
-    found = attention.measure_focusing(attention.summarise(rows, [lengths] * 12, lengths), draws=10)
+    found = attention.measure_depth(attention.summarise(rows, [lengths] * 12, lengths), draws=10)
     assert found.depth.value == pytest.approx(-1) and found.depth.p == 0.005
     assert found.falling.value == 1 and found.reduction.value > 0.3

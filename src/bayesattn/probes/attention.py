@@ -18,10 +18,9 @@ import torch
 from torch import Generator, Tensor
 
 from bayesattn.bits import LN2
-from bayesattn.probes.errors import NotApplicableError
 from bayesattn.probes.llm.resampled import weighted_spearman
-from bayesattn.probes.measured import Measured, chance, percentiles, plain
-from bayesattn.stats import resampling_weights
+from bayesattn.probes.measured import Measured, NotApplicableError, chance, plain
+from bayesattn.stats import percentiles, resampling_weights
 
 KINDS = ("entropy", "evenness", "without_sink", "sink")
 PERMUTATIONS = 199
@@ -91,7 +90,7 @@ def summarise(attention: list[Tensor], visible: list[Tensor], lengths: Tensor) -
     return Rows(*(torch.stack(parts, dim=1) for parts in zip(*layers, strict=True)))
 
 
-def measure_focusing(
+def measure_depth(
     rows: Rows, control: Rows | None = None, *, draws: int, permutations: int = PERMUTATIONS
 ) -> Focusing:
     """Curves over the layers and what becomes of them, with intervals over prompts."""

@@ -7,23 +7,31 @@ of heads or the residual stream, and how well the entropy can be read off them; 
     shuffled        every column in an order of its own: p of shares
     other prompts   entropies of other prompts of the same source: p of orders
     random init     the same network with fresh weights, on the same prompts
+
+What principal components show where there is nothing to find: noise and shuffled columns.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.probes.errors import require_samples
+from bayesattn.linear import Shares, chunks, gram, shares
 from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.ordering import shuffled_inside
-from bayesattn.probes.llm.readout import decodability
 from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
-from bayesattn.probes.llm.spectra import noise, permuted_shares
-from bayesattn.probes.measured import Measured, chance, percentiles, plain
-from bayesattn.stats import resampling_weights
+from bayesattn.probes.measured import (
+    Measured,
+    chance,
+    plain,
+    require_samples,
+    shuffled_columns,
+)
+from bayesattn.probes.readout import decodability
+from bayesattn.stats import percentiles, resampling_weights
 
 DRAWS = 200
 PERMUTATIONS = 199
@@ -157,3 +165,32 @@ def _nulls(
         nulls[name] = {"other prompts": float(null.abs().mean())}
         p[name] = chance(abs(value[name]), null.abs())
     return nulls, p
+
+
+NOISES = 100
+
+
+def permuted_shares(rows: Tensor, count: int, generator: Generator, *, standardise: bool) -> Shares:
+    """[count] shares after each column of rows [n, d] is put in an order of its own."""
+    ones = torch.ones(count, len(rows), dtype=rows.dtype)
+    found: list[Shares] = []
+    for weights in chunks(ones, rows.shape[1]):
+        mixed = shuffled_columns(rows, len(weights), generator)
+        found.append(shares(gram(mixed, weights, standardise=standardise), weights))
+    return _joined(found)
+
+
+@cache
+def noise(count: int, width: int, standardise: bool = True) -> tuple[float, float, float]:
+    """Mean first share, share of two and participation of Gaussian noise [count, width]."""
+    generator = Generator().manual_seed(0)
+    found: list[Shares] = []
+    for weights in chunks(torch.ones(NOISES, count, dtype=torch.float64), width):
+        drawn = torch.randn(len(weights), count, width, generator=generator, dtype=torch.float64)
+        found.append(shares(gram(drawn, weights, standardise=standardise), weights))
+    first, two, effective = (float(x.mean()) for x in _joined(found))
+    return first, two, effective
+
+
+def _joined(found: list[Shares]) -> Shares:
+    return Shares(*(torch.cat(parts) for parts in zip(*found, strict=True)))

@@ -1,14 +1,23 @@
-"""Axes and their order: planted ones are found, absent ones are not."""
+"""Axes and their order: planted ones are found, absent ones are not.
 
+Principal components under weights, against copies of rows and plain numpy.
+"""
+
+import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 
+from bayesattn import linear
 from bayesattn.linear import held_out_errors
-from bayesattn.probes.llm import axes, values
+from bayesattn.probes import states
+from bayesattn.probes.criteria import entropy_axis
+from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.capture import capture_prompts
-from bayesattn.probes.llm.criteria import entropy_axis
 from bayesattn.probes.llm.prompts import draw, entropy_of
-from bayesattn.probes.llm.readout import decodability
+from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
+from bayesattn.probes.readout import decodability
+from bayesattn.stats import resampling_weights
 from tests.probes.llm.small import small_subject
 
 FEW = {"layer": 0, "kind": "values", "draws": 40, "permutations": 199}
@@ -23,11 +32,11 @@ def planted(generator, count=60, width=50, noise=0.5):
 
 def test_a_planted_axis_is_found(generator):
     rows, bits = planted(generator)
-    found = values.measure_states(rows.view(60, 5, 10), bits, **FEW)
+    found = states.measure_states(rows.view(60, 5, 10), bits, **FEW)
     assert found.width == 50 and found.prompts == 60
     assert found[axes.SHARE].value > 0.4 and found[axes.SHARE].p == 0.005
     assert found[axes.SPEARMAN].value > 0.97 and found[axes.SPEARMAN].p == 0.005
-    assert found[values.DECODABILITY].value > 0.8
+    assert found[states.DECODABILITY].value > 0.8
     low, high = found[axes.SPEARMAN].interval
     assert 0.9 < low < found[axes.SPEARMAN].value < high + 0.01
     assert found[axes.SHARE].nulls["noise"] < 0.12 > found[axes.SHARE].nulls["shuffled"]
@@ -37,17 +46,17 @@ def test_a_planted_axis_is_found(generator):
 def test_noise_has_none(generator):
     rows = torch.randn(60, 50, generator=generator)
     bits = torch.rand(60, generator=generator)
-    found = values.measure_states(rows, bits, **FEW)
+    found = states.measure_states(rows, bits, **FEW)
     noise = found[axes.SHARE].nulls["noise"]
     assert found[axes.SHARE].value == pytest.approx(noise, rel=0.15)
     assert found[axes.SHARE].p > 0.01 and found[axes.SPEARMAN].p > 0.01
-    assert found[values.DECODABILITY].value < 0.1
+    assert found[states.DECODABILITY].value < 0.1
     assert not entropy_axis([found])
 
 
 def test_an_axis_that_entropy_does_not_order_is_no_entropy_axis(generator):
     rows, bits = planted(generator)
-    found = values.measure_states(rows, bits[torch.randperm(60, generator=generator)], **FEW)
+    found = states.measure_states(rows, bits[torch.randperm(60, generator=generator)], **FEW)
     assert found[axes.SHARE].p == 0.005 and found[axes.SPEARMAN].p > 0.01
     assert not entropy_axis([found])
 
@@ -79,22 +88,22 @@ def test_an_axis_that_is_only_length_is_gone_at_unit_length(generator):
 def test_control_stands_beside_every_number(generator):
     rows, bits = planted(generator)
     other, other_bits = torch.randn(60, 50, generator=generator), torch.rand(60)
-    found = values.measure_states(rows, bits, control=(other, other_bits), **FEW)
+    found = states.measure_states(rows, bits, control=(other, other_bits), **FEW)
     expected = axes.point(other.double(), other_bits.double())
     for name, value in expected.items():
         assert found[name].nulls["random init"] == pytest.approx(value), name
-    assert "random init" in found[values.DECODABILITY].nulls
+    assert "random init" in found[states.DECODABILITY].nulls
     assert len(found.control_plane) == len(found.plane) == 60
 
 
 def test_few_prompts_are_refused():
     with pytest.raises(ValueError, match="prompts: 5 is too few"):
-        values.measure_states(torch.randn(5, 4), torch.rand(5), **FEW)
+        states.measure_states(torch.randn(5, 4), torch.rand(5), **FEW)
 
 
 def test_decodability_is_one_minus_errors_over_spread(generator):
     rows, bits = planted(generator, count=20, width=25)
-    found = decodability(rows, bits, values.exchanged([""] * 20, 19), draws=20)
+    found = decodability(rows, bits, states.exchanged([""] * 20, 19), draws=20)
     errors = held_out_errors(rows, bits[:, None]).square().sum()
     others = torch.stack([bits[torch.arange(20) != n].mean() for n in range(20)])
     assert found.value == pytest.approx(float(1 - errors / (bits - others).square().sum()))
@@ -103,7 +112,7 @@ def test_decodability_is_one_minus_errors_over_spread(generator):
 
 def test_prompts_are_exchanged_inside_their_source():
     sources = ["b", "a", "b", "a", "c", "b"]
-    orders = values.exchanged(sources, 50)
+    orders = states.exchanged(sources, 50)
     for order in orders.tolist():
         assert sorted(order) == list(range(6))
         assert [sources[place] for place in order] == sources
@@ -115,8 +124,8 @@ def test_an_order_of_sources_alone_is_no_order_of_prompts(generator):
     rows = torch.randn(60, 40, generator=generator).double()
     rows += 4 * which[:, None] * torch.randn(40, generator=generator).double()
     bits = which + torch.rand(60, generator=generator).double()
-    free = values.measure_states(rows, bits, **FEW)
-    inside = values.measure_states(rows, bits, sources=[str(n) for n in which.tolist()], **FEW)
+    free = states.measure_states(rows, bits, **FEW)
+    inside = states.measure_states(rows, bits, sources=[str(n) for n in which.tolist()], **FEW)
     assert free[axes.SPEARMAN].value == inside[axes.SPEARMAN].value > 0.8
     assert free[axes.SPEARMAN].p == 0.005 and inside[axes.SPEARMAN].p > 0.01
     assert entropy_axis([free]) and not entropy_axis([inside])
@@ -132,5 +141,69 @@ def test_fresh_weights_have_no_entropy_axis():
         bits = entropy_of(seen.logits)
         assert float(bits.std()) > 1e-3
         options = FEW | {"draws": 2, "sources": prompts.sources}
-        beyond += entropy_axis([values.measure_states(seen.values[-1], bits, **options)])
+        beyond += entropy_axis([states.measure_states(seen.values[-1], bits, **options)])
     assert beyond <= 5
+
+
+# n, d: share of PC 1, of PC 1 and 2, participation; derived, not reported
+NOISE = {
+    (13, 1024): (0.098, 0.194, 11.9),
+    (15, 1024): (0.087, 0.170, 13.8),
+    (150, 1024): (0.0126, 0.025, 130),
+    (75, 1024): (0.0214, 0.042, 69),
+    (75, 512): (0.025, 0.049, 65),
+    (75, 192): (0.034, 0.066, 54),
+}
+
+
+def copies(rows, weights):
+    """The resample itself: every row as often as it was drawn."""
+    return rows.repeat_interleave(weights.long(), dim=0).numpy()
+
+
+def spectrum(sample, standardise):
+    sample = sample - sample.mean(0)
+    if standardise:
+        sample = sample / sample.std(0)
+    _, lengths, directions = np.linalg.svd(sample, full_matrices=False)
+    return lengths**2, directions
+
+
+@pytest.fixture
+def rows(generator):
+    scale = torch.logspace(0, 1.5, 30, dtype=torch.float64)
+    return torch.randn(12, 30, generator=generator, dtype=torch.float64) * scale + 3.0
+
+
+@pytest.mark.parametrize(("size", "expected"), NOISE.items())
+def test_noise_is_the_table(size, expected):
+    assert states.noise(*size) == pytest.approx(expected, rel=0.1)
+
+
+def test_parts_are_the_whole(rows, monkeypatch, generator):
+    whole = states.permuted_shares(rows, 7, torch.Generator().manual_seed(1), standardise=True)
+    monkeypatch.setattr(linear, "AT_ONCE", 1)
+    one = states.permuted_shares(rows, 7, torch.Generator().manual_seed(1), standardise=True)
+    assert len(one.first) == len(whole.first) == 7
+    assert len(list(linear.chunks(torch.ones(7, 12), 30))) == 7
+
+
+def test_shuffled_columns_lose_an_axis(generator):
+    axis = torch.randn(40, 1, generator=generator, dtype=torch.float64)
+    rows = axis + 0.3 * torch.randn(40, 20, generator=generator, dtype=torch.float64)
+    weights = torch.ones(1, 40, dtype=torch.float64)
+    value = linear.shares(linear.gram(rows, weights, standardise=True), weights).first
+    null = states.permuted_shares(rows, 50, generator, standardise=True).first
+    assert float(value) > 0.8 and float(null.max()) < 0.25
+
+
+def test_weighted_correlations_are_those_of_copies(generator):
+    x = torch.randint(6, (15,), generator=generator).double()  # with ties
+    y = x + torch.randn(15, generator=generator, dtype=torch.float64)
+    weights = resampling_weights(15, 10)
+    ranked, plain = weighted_spearman(x, y, weights), weighted_correlation(x, y, weights)
+    for number, own in enumerate(weights):
+        a, b = copies(x, own), copies(y, own)
+        assert float(ranked[number]) == pytest.approx(spearmanr(a, b).statistic)
+        assert float(plain[number]) == pytest.approx(np.corrcoef(a, b)[0, 1])
+    assert float(weighted_correlation(torch.ones(15).double(), y, weights)[0]) == 0

@@ -2,11 +2,12 @@
 
 import pytest
 
-from bayesattn.probes.llm import axes, criteria
-from bayesattn.probes.llm.attention import Focusing
-from bayesattn.probes.llm.keys import RANDOM, KeyLayer
-from bayesattn.probes.llm.values import CONTROL, States
+from bayesattn.probes import criteria
+from bayesattn.probes.attention import Focusing
+from bayesattn.probes.keys import RANDOM, KeyLayer
+from bayesattn.probes.llm import axes
 from bayesattn.probes.measured import Measured
+from bayesattn.probes.states import CONTROL, States
 from bayesattn.stats import Interval
 
 
