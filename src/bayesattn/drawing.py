@@ -68,7 +68,6 @@ def new_figure(width: float, height: float, title: str | None = None) -> "Iterat
 
 
 def check_format(path: Path) -> None:
-    """Refuse endings other than `FORMATS`."""
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"The image {path} must end in one of {', '.join(FORMATS)}")
 

@@ -41,7 +41,6 @@ class Encoding(nn.Module):
     name: ClassVar[str] = "none"
 
     def __init__(self, config: PreTrainedConfig) -> None:
-        """Subclasses read their settings from the model's config."""
         super().__init__()
 
     def embed(self, embeddings: Tensor, positions: Tensor) -> Tensor:
@@ -79,14 +78,12 @@ class Learned(Encoding):
     std: ClassVar[float] = 0.02
 
     def __init__(self, config: PreTrainedConfig) -> None:
-        """Read `config.max_position_embeddings` and `hidden_size`."""
         super().__init__(config)
         shape = (config.max_position_embeddings, config.hidden_size)
         self.table = nn.Parameter(torch.empty(shape))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the table from N(0, std²)."""
         nn.init.normal_(self.table, std=self.std)
 
     def embed(self, embeddings: Tensor, positions: Tensor) -> Tensor:
@@ -113,7 +110,6 @@ class Rope(Encoding):
     name: ClassVar[str] = "rope"
 
     def __init__(self, config: PreTrainedConfig) -> None:
-        """Read `config.rope_parameters`, `head_dim` and `max_position_embeddings`."""
         super().__init__(config)
         self.config = config
         self.rope_type: str = config.rope_parameters["rope_type"]

@@ -55,7 +55,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Hash of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

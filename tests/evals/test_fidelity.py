@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bayesattn.evals.fidelity import EVAL_SEED, measure
-from bayesattn.evals.scores import METRICS
+from bayesattn.evals.prediction import METRICS
 from bayesattn.training.schedule import WATCH_SEED, step_seed
 from bayesattn.tunnels import HMM, Bijection, Recall, Revision, StickyChain
 from tests.evals.toys import Bayes, Dice, Table, uniform

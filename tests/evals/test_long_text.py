@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bayesattn.corpora import documents, encode, load_tokenizer, prepare
-from bayesattn.evals.long_text import any_text, held_out
+from bayesattn.evals.perplexity import any_text, held_out
 
 BYTES = load_tokenizer("bytes")
 

@@ -5,8 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from bayesattn.corpora import NeedleMaker, load_tokenizer
-from bayesattn.evals.priors import REACH, measure_priors, run_of
-from bayesattn.evals.priors_factors import decomposed, factors_on_passkey
+from bayesattn.evals.priors import REACH, decomposed, factors_on_passkey, measure_priors
 from bayesattn.models import BayesConfig, BayesForCausalLM
 from bayesattn.models.open import LanguageModel, open_language
 from bayesattn.training import train_language
@@ -240,10 +239,3 @@ def test_movement_is_read_from_the_checkpoints(run):
             assert getattr(moved, name)[index].flatten().tolist() == values
     assert not torch.equal(moved.theta_beta[0], moved.theta_beta[-1])
     assert found.to_json()["movement"]["steps"] == moved.steps
-
-
-def test_runs_are_told_from_models(run, tmp_path):
-    assert run_of(str(run.folder)).folder == run.folder
-    made().model.save_pretrained(tmp_path)
-    assert run_of(str(tmp_path)) is None
-    assert run_of("some/model") is None

@@ -5,11 +5,10 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from bayesattn.commands.lm_priors import parse_head
+from bayesattn.commands.lm_priors import parse_head, run_of
 from bayesattn.commands.main import main
 from bayesattn.drawing import house_style, save_picture
-from bayesattn.evals.priors import Movement, measure_priors
-from bayesattn.evals.priors_factors import factors_on_passkey
+from bayesattn.evals.priors import Movement, factors_on_passkey, measure_priors
 from bayesattn.figures.priors import (
     CLASS_COLOURS,
     draw_curves,
@@ -158,3 +157,10 @@ def test_heads_by_name(priors):
     for text in ("2.2", "3.0", "2", "x", "-1.0"):
         with pytest.raises(ValueError, match=r"such as 2\.1, the last one"):
             parse_head(text, priors)
+
+
+def test_runs_are_told_from_models(run, tmp_path):
+    assert run_of(str(run.folder)).folder == run.folder
+    made().model.save_pretrained(tmp_path)
+    assert run_of(str(tmp_path)) is None
+    assert run_of("some/model") is None

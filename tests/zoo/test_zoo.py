@@ -9,10 +9,10 @@ import torch
 from bayesattn import zoo
 from bayesattn.commands import main as cli
 from bayesattn.commands.lm import LanguageTrain
+from bayesattn.commands.ship import ship, ship_language, train_command
 from bayesattn.commands.tunnel_train import Train
 from bayesattn.evals.fidelity import measure
 from bayesattn.evals.passkey import passkey
-from bayesattn.evals.shipping import ship, ship_language, train_command
 from bayesattn.models.architectures import LSTM, Transformer
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.open import open_language, open_tunnel

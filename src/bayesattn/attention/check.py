@@ -9,7 +9,6 @@ from bayesattn.priors import Prior
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Shapes, head counts, dtypes and devices of queries, keys and values."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
             raise ValueError(f"{name} must be [batch, heads, length, width], not {tuple(x.shape)}")
@@ -38,7 +37,6 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_place(q: Tensor, k: Tensor, offset: int, window: int | None, exempt: int) -> None:
-    """Where the queries sit among the keys."""
     length, keys = q.shape[2], k.shape[2]
     if offset < 0:
         raise ValueError(
@@ -57,7 +55,6 @@ def check_place(q: Tensor, k: Tensor, offset: int, window: int | None, exempt: i
 
 
 def check_first(q: Tensor, end: int, documents: Tensor | None, padding: Tensor | None) -> None:
-    """Document ids and padding counts."""
     if documents is not None:
         batch, length = documents.shape if documents.dim() == 2 else (-1, -1)
         if batch != q.shape[0] or length < end or documents.is_floating_point():
@@ -80,7 +77,6 @@ def check_first(q: Tensor, end: int, documents: Tensor | None, padding: Tensor |
 
 
 def check_prior(q: Tensor, prior: Prior | Tensor | None, span: int) -> None:
-    """Head count, extent and finiteness of the prior."""
     heads = q.shape[1]
     if isinstance(prior, Prior):
         if prior.num_heads != heads:
@@ -100,7 +96,6 @@ def check_prior(q: Tensor, prior: Prior | Tensor | None, span: int) -> None:
 
 
 def check_ssmax(q: Tensor, ssmax: SSMax | Tensor | None) -> None:
-    """Head count and finiteness of the temperature."""
     if ssmax is None:
         return
     if not isinstance(ssmax, SSMax | Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]

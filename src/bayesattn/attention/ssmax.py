@@ -50,7 +50,6 @@ class SSMax(nn.Module):
         scope: Scope = "content+prior",
         horizon: int | None = None,
     ) -> None:
-        """See the class."""
         super().__init__()
         if num_heads < 1:
             raise ValueError(f"num_heads must be a positive integer, not {num_heads!r}")
@@ -66,7 +65,6 @@ class SSMax(nn.Module):
         self.frozen = () if learned else ("scale",)
 
     def extra_repr(self) -> str:
-        """Shown by print(model)."""
         return f"num_heads={self.num_heads}, scope={self.scope!r}, horizon={self.horizon}"
 
 

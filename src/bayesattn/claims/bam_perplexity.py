@@ -14,8 +14,7 @@ import numpy as np
 from bayesattn.claims.bam_retrieval import BamRetrieval
 from bayesattn.claims.reach import ReachRecipe, VariantStudy
 from bayesattn.claims.registry import register
-from bayesattn.evals.long_text import held_out
-from bayesattn.evals.perplexity import perplexity
+from bayesattn.evals.perplexity import held_out, perplexity
 from bayesattn.ledger.study import Claim, Picture, Tier, Verdict
 from bayesattn.stats import judge_below
 

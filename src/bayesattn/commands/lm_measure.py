@@ -17,10 +17,9 @@ from bayesattn.drawing import check_format, save_picture
 from bayesattn.evals.harness import Score, harness
 from bayesattn.evals.horizon import set_horizon
 from bayesattn.evals.lengths import one_length
-from bayesattn.evals.long_text import any_text, held_out
 from bayesattn.evals.memory import GIBIBYTE
 from bayesattn.evals.passkey import passkey
-from bayesattn.evals.perplexity import Perplexity, perplexity
+from bayesattn.evals.perplexity import Perplexity, any_text, held_out, perplexity
 from bayesattn.models.open import LanguageModel, open_language
 
 Figure = Annotated[Path | None, arg(metavar="FILE")]

@@ -10,8 +10,9 @@ from tyro.conf import arg
 from bayesattn.commands.options import JsonTarget, ModelName
 from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.drawing import Picture, save_picture
-from bayesattn.evals.priors import REACH, Head, Priors, measure_priors, run_of
-from bayesattn.models.open import LanguageModel, open_language
+from bayesattn.evals.priors import REACH, HeadPrior, Priors, factors_on_passkey, measure_priors
+from bayesattn.models.open import LanguageModel, find, open_language
+from bayesattn.runs import Run
 
 FAR = 1e7
 """Tokens that no text has: as good as infinite, and written short."""
@@ -54,7 +55,6 @@ class LanguagePriors:
     ) -> list[Path]:
         if self.figures is None:
             return []
-        from bayesattn.evals.priors_factors import factors_on_passkey
         from bayesattn.figures import priors as drawing
 
         factors = factors_on_passkey(model)
@@ -68,6 +68,12 @@ class LanguagePriors:
         for picture, path in zip(pictures, paths, strict=True):
             save_picture(picture, path)
         return paths
+
+
+def run_of(source: str) -> Run | None:
+    """The run of that name; None if it is something else."""
+    found = find(source)
+    return Run.open(found.location) if found.run else None
 
 
 def parse_head(text: str, priors: Priors) -> tuple[int, int]:
@@ -92,7 +98,7 @@ def title(priors: Priors) -> str:
     )
 
 
-def row(head: Head) -> dict[str, str]:
+def row(head: HeadPrior) -> dict[str, str]:
     """One line of the table."""
     return {
         "layer": str(head.layer),

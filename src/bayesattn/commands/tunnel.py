@@ -10,8 +10,8 @@ from bayesattn.commands.options import JsonTarget, RunFolder
 from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.evals.fidelity import EVAL_SEED, Fidelity, measure_stretched
 from bayesattn.evals.lengths import stretch
+from bayesattn.evals.prediction import METRICS
 from bayesattn.evals.relabelling import Relabelling, measure_relabelling
-from bayesattn.evals.scores import METRICS
 from bayesattn.models.architectures import Predictor
 from bayesattn.models.open import open_tunnel, tunnel_run
 from bayesattn.tunnels import HMM, Tunnel

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from bayesattn.bits import entropy_errors, kl_divergence
-from bayesattn.evals.prediction import Model, device_of, evaluating, predict
-from bayesattn.evals.scores import METRICS, Scores
+from bayesattn.evals.prediction import METRICS, Model, Scores, device_of, evaluating, predict
 from bayesattn.stats import Estimate, Interval, percentiles, resampling_weights
 from bayesattn.tunnels import trivial
 from bayesattn.tunnels.base import Batch, Tunnel
@@ -63,14 +62,14 @@ class Part:
         }
         return {
             "step": list(self.steps),
-            **{name: _floats(column.mean(dim=0)) for name, column in columns.items()},
-            "mae_pos": _floats(scores.entropy_error.mean(dim=0).abs()),
+            **{name: column.mean(dim=0).numpy().tolist() for name, column in columns.items()},
+            "mae_pos": scores.entropy_error.mean(dim=0).abs().numpy().tolist(),
         }
 
     def reliability(self, predictor: str = "model") -> dict[str, list[float]]:
         """Confidence against frequency, by bins of confidence."""
         bins = self.scores[predictor].reliability()
-        return {name: _floats(column) for name, column in bins.items()}
+        return {name: column.double().numpy().tolist() for name, column in bins.items()}
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,6 @@ class Fidelity:
         return rows
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the scores of single sequences, as plain values."""
         return {
             "tunnel": self.tunnel,
             "sequences": self.sequences,
@@ -229,19 +227,11 @@ def _estimate(value: float, resampled: Tensor) -> Estimate:
     return Estimate(value, Interval(max(0.0, low), max(0.0, high)))
 
 
-def _floats(values: Tensor) -> list[float]:
-    return [float(value) for value in values]
-
-
 def _row(name: str, part: Part, predictor: str, estimates: dict[str, Estimate]) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "part": name,
-        "steps": f"{part.steps[0]}-{part.steps[-1]}",
-        "predictor": predictor,
-    }
+    steps = f"{part.steps[0]}-{part.steps[-1]}"
+    row: dict[str, Any] = {"part": name, "steps": steps, "predictor": predictor}
     for metric in METRICS:
         value, interval = estimates.get(metric, (math.nan, (None, None)))
-        known = not math.isnan(value)
-        numbers = (value, *interval) if known else (None, None, None)
-        row |= {metric: numbers[0], f"{metric}_low": numbers[1], f"{metric}_high": numbers[2]}
+        numbers = (None, None, None) if math.isnan(value) else (value, *interval)
+        row |= zip((metric, f"{metric}_low", f"{metric}_high"), numbers, strict=True)
     return row

@@ -38,11 +38,10 @@ def token_lengths(text: str, trained: int) -> dict[str, int]:
 
 
 def one_length(text: str, trained: int) -> int:
-    """Number of tokens of a single one."""
-    lengths = list(token_lengths(text, trained).values())
-    if len(lengths) != 1:
+    length, *more = token_lengths(text, trained).values()
+    if more:
         raise ValueError(f"give one length, not {text!r}")
-    return lengths[0]
+    return length
 
 
 def _multiple(word: str, unit: int) -> float:

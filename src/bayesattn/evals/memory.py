@@ -164,5 +164,4 @@ class RoomLayer(DynamicLayer):
 
 
 def make_room(layers: int, tokens: int) -> Cache:
-    """A cache for so many tokens in every layer."""
     return Cache(layers=[RoomLayer(tokens) for _ in range(layers)])

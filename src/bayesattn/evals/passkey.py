@@ -4,22 +4,28 @@ Teacher-forced, as the authors score: prompt and answer are read, and the answer
 probable token is right at every digit. Generated: the model writes the answer itself, greedily.
 Lengths are those of the prompts in tokens, at most the requested ones. Models trained on text with
 passkeys in it, as those of our recipes are, have an advantage that the authors' did not have.
+
+A prompt of 65,536 tokens takes a minute, so a measurement that is stopped should not ask again. The
+file of answers has a line that says what is measured, then one for each answer, and grows by whole
+lines: after a kill the last one may be torn, and is dropped.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 # (torch leaves some members untyped)
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from bayesattn.corpora import NeedleMaker, Prompts
-from bayesattn.evals.answers import Answers, identity_of, key_of
 from bayesattn.evals.lengths import token_lengths
 from bayesattn.evals.memory import MEMORY, check_length
 from bayesattn.evals.prefill import Reader, check_tolerance, read_rows, reading_work
@@ -28,6 +34,7 @@ from bayesattn.stats import Interval, wilson_interval
 
 Scoring = Literal["teacher", "generated"]
 SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
+_SAMPLED = 256  # numbers of each tensor that tell models apart
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,6 @@ class Cell:
 
     @property
     def accuracy(self) -> float:
-        """Share of correct answers."""
         return self.correct / self.total
 
     @property
@@ -54,7 +60,6 @@ class Cell:
         return wilson_interval(self.correct, self.total)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
         return asdict(self) | {"accuracy": self.accuracy} | self.interval._asdict()
 
 
@@ -74,12 +79,16 @@ class Passkey:
     """By length, and by depth for each."""
 
     def by_length(self) -> list[Cell]:
-        """One cell per length, all depths together."""
-        names = dict.fromkeys(cell.requested for cell in self.cells)
-        return [_joined([c for c in self.cells if c.requested == name]) for name in names]
+        """One cell per length, all depths together, at their mean."""
+        joined: list[Cell] = []
+        for name in dict.fromkeys(cell.requested for cell in self.cells):
+            cells = [cell for cell in self.cells if cell.requested == name]
+            depth = sum(cell.depth for cell in cells) / len(cells)
+            counts = (sum(cell.correct for cell in cells), sum(cell.total for cell in cells))
+            joined.append(Cell(name, cells[0].length, depth, *counts))
+        return joined
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
         lengths = [cell.to_json() for cell in self.by_length()]
         for row in lengths:
             del row["depth"]
@@ -131,7 +140,7 @@ def passkey(
     maker.prompts(min(wanted.values()), places[:1], 1, seed)
     check_length(language_model.model, max(wanted.values()) + maker.answer_length)
     asking = _Asking(language_model, scoring, tolerance, memory)
-    answers = Answers(asking.about(), keep)
+    answers = KeptAnswers(asking.about(), keep)
     sheets = [
         _Sheet(name, places, maker.prompts(tokens, places, samples, seed))
         for name, tokens in wanted.items()
@@ -166,13 +175,12 @@ class _Sheet:
     def __init__(self, requested: str, places: Sequence[float], prompts: Prompts) -> None:
         self.requested, self.places, self.prompts = requested, places, prompts
         pairs = zip(prompts.tokens, prompts.answers, strict=True)
-        self.keys = [key_of(prompt, answer) for prompt, answer in pairs]
+        self.keys = [_key(prompt, answer) for prompt, answer in pairs]
 
-    def left(self, answers: Answers) -> list[int]:
-        """Prompts that are not answered yet."""
+    def left(self, answers: Mapping[str, bool]) -> list[int]:
         return [row for row, key in enumerate(self.keys) if key not in answers]
 
-    def cells(self, answers: Answers) -> list[Cell]:
+    def cells(self, answers: Mapping[str, bool]) -> list[Cell]:
         """What was answered, by depth."""
         cells: list[Cell] = []
         samples = len(self.keys) // len(self.places)
@@ -199,13 +207,12 @@ class _Asking:
         model = self.language_model
         return {
             "model": model.name,
-            "identity": identity_of(model.model),
+            "identity": _identity(model.model),
             "scoring": self.scoring,
             "tolerance": self.tolerance,
         }
 
     def work(self, prompts: Prompts, rows: list[int]) -> float:
-        """Of reading some of the prompts."""
         return reading_work(self.language_model.model, *self._read(prompts, rows)) if rows else 0.0
 
     def answered(
@@ -248,8 +255,65 @@ def _continued(reader: Reader, tokens: Tensor, count: int) -> Tensor:
     return tokens
 
 
-def _joined(cells: Sequence[Cell]) -> Cell:
-    """All depths of a length as one cell, at their mean."""
-    depth = sum(cell.depth for cell in cells) / len(cells)
-    correct, total = sum(cell.correct for cell in cells), sum(cell.total for cell in cells)
-    return Cell(cells[0].requested, cells[0].length, depth, correct, total)
+class KeptAnswers(dict[str, bool]):
+    """Whether prompts were answered right, by a hash of the prompt.
+
+    Args:
+        about: what decides the answers, as plain values.
+        file: where they are kept; in memory only if not given.
+
+    Raises:
+        ValueError: the file holds answers to something else.
+    """
+
+    def __init__(self, about: Mapping[str, Any], file: Path | None = None) -> None:
+        super().__init__()
+        self.file = file
+        if file is None:
+            return
+        lines = _whole_lines(file)
+        if lines:
+            before = json.loads(lines[0])
+            other = [name for name in about if about[name] != before.get(name)]
+            if other:
+                was = ", ".join(f"{name} {before.get(name)!r}" for name in other)
+                raise ValueError(
+                    f"{file} holds answers with {was}: remove it, or write to another file."
+                )
+            self.update(json.loads(line) for line in lines[1:])
+        # without what is torn; and if it cannot be written, that is known now
+        file.write_text("".join(lines or [_line(about)]), encoding="utf-8")
+
+    def add(self, answers: Mapping[str, bool]) -> None:
+        self.update(answers)
+        if self.file is not None:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write("".join(_line(answer) for answer in answers.items()))
+
+
+def _key(prompt: Tensor, answer: Tensor) -> str:
+    """A hash of the tokens of a prompt and of its right answer."""
+    tokens = torch.cat((prompt, answer)).long().cpu()
+    return sha256(tokens.numpy().tobytes()).hexdigest()[:16]
+
+
+def _identity(model: PreTrainedModel) -> str:
+    """A hash of the settings of a model, and of some numbers of every tensor."""
+    settings = {**model.config.to_dict(), "_name_or_path": None}
+    digest = sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        step = max(1, tensor.numel() // _SAMPLED)
+        digest.update(tensor.detach().flatten()[::step].cpu().double().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _line(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False) + "\n"
+
+
+def _whole_lines(file: Path) -> list[str]:
+    if not file.exists():
+        return []
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [line for line in lines if line.endswith("\n")]

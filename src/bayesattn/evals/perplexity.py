@@ -4,21 +4,27 @@ Sequences are read from end to end without document masks. The loss of every tok
 a window of positions in each sequence, then over sequences, with an interval over sequences, and
 exponentiated last. Beside it stands the loss of the same tokens with a short context, as much as in
 training at most: a long context that helps must be below it.
+
+`held_out` and `any_text` cut long texts of a corpus, or of any file, into such sequences.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 # (torch leaves some members untyped)
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from bayesattn.corpora import CorpusError, documents, encode, prepare
+from bayesattn.corpora.tokenizers import start_token
 from bayesattn.evals.memory import MEMORY
 from bayesattn.evals.prefill import TOGETHER, Reader, check_tolerance
 from bayesattn.models.open import LanguageModel
@@ -41,12 +47,8 @@ class Perplexity:
     """The same with a context of half to all of the training length only."""
 
     def by_window(self) -> list[dict[str, Any]]:
-        """One row per window of positions."""
-        count = self.losses.shape[1]
-        return [
-            self._row(start, min(start + self.window, count))
-            for start in range(0, count, self.window)
-        ]
+        count, size = self.losses.shape[1], self.window
+        return [self._row(start, min(start + size, count)) for start in range(0, count, size)]
 
     def by_length(self) -> list[dict[str, Any]]:
         """One row per length: all tokens of a text of 1, 2, 4, … times the training length."""
@@ -58,7 +60,6 @@ class Perplexity:
         return [*rows, self._row(0, count)]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but single sequences, as plain values."""
         return {
             "model": self.model,
             "trained": self.trained,
@@ -76,8 +77,8 @@ class Perplexity:
         short = self.short[:, start:stop].double().mean(dim=1)
         row: dict[str, Any] = {"from": start + 1, "to": stop}
         for name, values in (("loss", loss), ("gain", short - loss)):
-            ends = mean_interval(values.numpy()) or (None, None)
-            row |= {name: float(values.mean()), f"{name}_low": ends[0], f"{name}_high": ends[1]}
+            low, high = mean_interval(values.numpy()) or (None, None)
+            row |= {name: float(values.mean()), f"{name}_low": low, f"{name}_high": high}
         for end in ("", "_low", "_high"):
             nats = row[f"loss{end}"]
             row[f"perplexity{end}"] = None if nats is None else float(np.exp(nats))
@@ -97,7 +98,7 @@ def perplexity(
 
     Args:
         language_model: what to measure.
-        tokens: see `bayesattn.evals.long_text`.
+        tokens: of `held_out` or `any_text`.
         window: positions to average; the training length by default.
         tolerance: share of the posterior that attention may leave out, to be faster.
         memory: bytes that reading may take beyond the model.
@@ -145,3 +146,61 @@ def _short_losses(model: PreTrainedModel, tokens: Tensor, length: int, memory: i
         first = 0 if start == 0 else length - step
         losses[:, start + first : start + length] = loss[:, first:]
     return losses
+
+
+def held_out(
+    corpus: str, tokenizer: PreTrainedTokenizerBase, length: int, most: int, *, whole: bool = False
+) -> Tensor:
+    """Up to `most` sequences [N, length + 1] of text that no training on the corpus has seen.
+
+    Args:
+        corpus: its name, see `bayesattn.corpora.text`.
+        tokenizer: of the model.
+        length: tokens to predict in each.
+        most: sequences.
+        whole: only beginnings of documents that are long enough; else all text joined, as if it
+            were one.
+    """
+    store = prepare(corpus, tokenizer)
+    texts = store.documents("heldout", at_least=length + 1 if whole else 1)
+    return _sequences(texts, store.start, length, most, whole, f"The held-out text of {corpus}")
+
+
+def any_text(
+    source: str, tokenizer: PreTrainedTokenizerBase, length: int, most: int, *, whole: bool = False
+) -> Tensor:
+    """The same of a file or folder, all of it."""
+    start = start_token(tokenizer)
+    texts = (torch.tensor(encode(tokenizer, [text])[0]) for text in documents(source))
+    return _sequences(texts, start, length, most, whole, f"The text of {source}")
+
+
+def _sequences(
+    texts: Iterable[Tensor], start: int, length: int, most: int, whole: bool, name: str
+) -> Tensor:
+    if length < 1 or most < 1:
+        raise ValueError(f"length and sequences must be 1 or more, not {length} and {most}")
+    cleaned = (text[text != start] for text in texts)
+    long = (text[:length] for text in cleaned if len(text) >= length)
+    found = list(islice(long if whole else _pieces(cleaned, length), most))
+    if not found:
+        what = "no document of" if whole else "fewer than"
+        raise CorpusError(
+            f"{name} has {what} {length:,} tokens: choose a shorter length or give more text."
+        )
+    tokens = torch.stack(found)
+    # as every document that a model is trained on begins
+    return torch.cat((torch.full((len(tokens), 1), start), tokens), dim=1)
+
+
+def _pieces(texts: Iterable[Tensor], length: int) -> Iterator[Tensor]:
+    """Texts joined and cut again; the last piece is dropped if it is too short."""
+    waiting: list[Tensor] = []
+    for text in texts:
+        waiting.append(text)
+        if sum(map(len, waiting)) >= length:
+            *full, rest = torch.cat(waiting).split(length)
+            if len(rest) == length:
+                full, rest = [*full, rest], rest[:0]
+            yield from full
+            waiting = [rest]

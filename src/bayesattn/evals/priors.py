@@ -1,23 +1,29 @@
-"""What each head of a language model believes about distance: its prior, class and reach.
+"""What each head of a language model believes about distance: its prior, and what attention does.
 
-Everything is told for a query at the end of a training sequence, which sees as many keys as the
-model was trained with, with the temperature of SSMax where it scales the prior. L layers that
-attend, H heads.
+Priors are told for a query at the end of a training sequence, which sees as many keys as the model
+was trained with, with the temperature of SSMax where it scales the prior. On a passkey prompt
+attention is taken apart into likelihood, prior and posterior. L layers that attend, H heads, n
+tokens.
 """
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bayesattn.attention import SSMax, Visibility
+from bayesattn.attention import Decomposed, SSMax, Visibility, attend
 from bayesattn.attention.ssmax import temperatures
+from bayesattn.corpora import NeedleMaker
+from bayesattn.encodings import Rotation
+from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.models import BayesForCausalLM
 from bayesattn.models.layers import BayesAttention, BayesDecoderLayer
-from bayesattn.models.open import LanguageModel, find
+from bayesattn.models.layout import Layout
+from bayesattn.models.open import LanguageModel
 from bayesattn.priors import GeneralizedGaussian, Prior
 from bayesattn.priors.generalized_gaussian import HeadClass
 from bayesattn.runs import Run
@@ -26,11 +32,13 @@ REACH = 1e-3
 """A head reaches as far as its prior is this share of its largest value."""
 LARGEST_DROP = 700.0
 """Largest fall of a log-prior that is looked for: `Prior.reach` takes its exponential."""
+LONGEST = 512
+"""Tokens of a prompt that one can look at."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
-    """The prior of one head. The thetas, mu and kind are None if it is no generalised Gaussian."""
+class HeadPrior:
+    """The prior of one head. Thetas, mu and kind are None if it is no generalised Gaussian."""
 
     layer: int
     head: int
@@ -44,7 +52,6 @@ class Head:
     """Learnt factor s of SSMax; None without it."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; an infinite reach is null."""
         return asdict(self) | {"reach": self.reach if math.isfinite(self.reach) else None}
 
 
@@ -59,11 +66,8 @@ class Movement:
     """[steps, L, H]."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
         thetas = {"theta_alpha": self.theta_alpha, "theta_beta": self.theta_beta}
-        return {"steps": self.steps} | {
-            name: path.numpy().tolist() for name, path in thetas.items()
-        }
+        return {"steps": self.steps, **{name: x.numpy().tolist() for name, x in thetas.items()}}
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Priors:
     """Its name."""
     length: int
     """Tokens of a training sequence."""
-    heads: list[Head]
+    heads: list[HeadPrior]
     """By layer, and by head in each."""
     density: Tensor
     """[L, H, length] float64 prior probability of each distance."""
@@ -92,8 +96,7 @@ class Priors:
         return dict(Counter(head.kind for head in self.heads if head.kind is not None))
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the densities, as plain values."""
-        moved = self.movement
+        """Everything but the densities."""
         return {
             "model": self.model,
             "prior": self.prior,
@@ -101,33 +104,108 @@ class Priors:
             "reach_share": REACH,
             "classes": self.counts(),
             "heads": [head.to_json() for head in self.heads],
-            "movement": moved and moved.to_json(),
+            "movement": self.movement and self.movement.to_json(),
         }
 
 
+@dataclass(frozen=True)
+class Factors:
+    """What every head makes of one prompt and its answer."""
+
+    tokens: Tensor
+    """[n] prompt and answer."""
+    value: Tensor
+    """Positions of the hidden value in the prompt."""
+    asked: Tensor
+    """Positions at which the value is to be predicted."""
+    layers: dict[int, Decomposed]
+    """By number of the layer; every factor [1, H, n, n]."""
+
+    def mass(self) -> Tensor:
+        """[L, H] share of the posterior that the hidden value gets when it is asked for."""
+        posteriors = [parts.posterior[0] for parts in self.layers.values()]
+        seen = [posterior[:, self.asked][:, :, self.value] for posterior in posteriors]
+        return torch.stack([each.sum(-1).mean(-1) for each in seen])
+
+    def strongest(self) -> tuple[int, int]:
+        """Layer and head that look at the hidden value most."""
+        mass = self.mass()
+        at = int(mass.argmax())
+        return list(self.layers)[at // mass.shape[1]], at % mass.shape[1]
+
+
+@torch.no_grad()
 def measure_priors(language_model: LanguageModel, run: Run | None = None) -> Priors:
     """The priors of a model, and how they moved if the `run` that trained it is given."""
-    model = our_model(language_model)
-    layers = attending(model)
-    heads: list[Head] = []
+    model, length = _ours(language_model), language_model.length
+    heads: list[HeadPrior] = []
     densities: list[Tensor] = []
-    for number, attention in layers:
-        prior = prior_of(model, attention)
-        temper = _temperature(attention.ssmax, prior, language_model.length)
+    for number, attention in _attending(model):
+        prior = _prior_of(model, attention)
+        temper = _temperature(attention.ssmax, prior, length)
         heads += _heads(number, prior, attention.ssmax, temper)
-        densities.append(_density(prior, temper, language_model.length, attention))
-    return Priors(
-        language_model.name,
-        model.config.prior,
-        language_model.length,
-        heads,
-        torch.stack(densities),
-        None if run is None else _movement(model, run),
+        window = attention.config.sliding_window or length
+        logits = prior.table(length).cpu().double() * temper[:, None]
+        hidden = torch.arange(length) >= window
+        densities.append(logits.masked_fill(hidden, -math.inf).softmax(-1))
+    moved = None if run is None else _movement(model, run)
+    about = (language_model.name, model.config.prior, length)
+    return Priors(*about, heads, torch.stack(densities), moved)
+
+
+def factors_on_passkey(language_model: LanguageModel, depth: float = 0.5, seed: int = 0) -> Factors:
+    """Factors on a passkey prompt that fills a training sequence, or `LONGEST` tokens of it.
+
+    Args:
+        language_model: one of ours.
+        depth: of the needle, 0 to 1.
+        seed: of the hidden value.
+    """
+    model = _ours(language_model)
+    maker = NeedleMaker(language_model.tokenizer)
+    room = min(language_model.length, LONGEST) - maker.answer_length
+    prompts = maker.prompts(max(room, maker.shortest), [depth], 1, seed)
+    tokens = torch.cat([prompts.tokens[0], prompts.answers[0]])
+    scored = prompts.answers[0][prompts.scored]
+    found = (prompts.tokens[0].unfold(0, len(scored), 1) == scored).all(-1).nonzero()[:, 0]
+    value = (found[:, None] + torch.arange(len(scored))).flatten()
+    asked = prompts.length + prompts.scored.nonzero()[:, 0] - 1
+    return Factors(tokens, value, asked, decomposed(model, tokens[None]))
+
+
+def decomposed(model: BayesForCausalLM, tokens: Tensor) -> dict[int, Decomposed]:
+    """Factors of every layer that attends, on whole sequences [B, n]."""
+    found: dict[int, Decomposed] = {}
+    with evaluating(model), ExitStack() as hooks:
+        for number, attention in _attending(model):
+
+            def hear(module: nn.Module, arguments: tuple[Any, ...], number: int = number) -> None:
+                assert isinstance(module, BayesAttention)
+                x, _, layout, turn, *_ = arguments
+                found[number] = _take_apart(x, module, _prior_of(model, module), layout, turn)
+
+            handle: Any = attention.register_forward_pre_hook(hear)
+            hooks.callback(handle.remove)
+        model(tokens.to(device_of(model)), use_cache=False)
+    return found
+
+
+def _take_apart(
+    x: Tensor, attention: BayesAttention, prior: Prior, layout: Layout, turn: Rotation | None
+) -> Decomposed:
+    """What `BayesAttention.forward` computes from the same arguments, in factors."""
+    q, k, v = (
+        project(x).unflatten(-1, (-1, attention.config.head_dim)).transpose(1, 2)
+        for project in (attention.q_proj, attention.k_proj, attention.v_proj)
     )
+    if turn is not None:
+        q, k = turn(q), turn(k)
+    seen: dict[str, Any] = {"window": attention.config.sliding_window, "exempt": layout.exempt}
+    parts = attend(q, k, v, prior, decompose=True, ssmax=attention.ssmax, **seen)
+    return Decomposed(*(part.cpu() for part in parts))
 
 
-def our_model(language_model: LanguageModel) -> BayesForCausalLM:
-    """The model, if it is one with priors."""
+def _ours(language_model: LanguageModel) -> BayesForCausalLM:
     model = language_model.model
     if not isinstance(model, BayesForCausalLM):
         raise ValueError(
@@ -137,49 +215,33 @@ def our_model(language_model: LanguageModel) -> BayesForCausalLM:
     return model
 
 
-def attending(model: BayesForCausalLM) -> list[tuple[int, BayesAttention]]:
+def _attending(model: BayesForCausalLM) -> list[tuple[int, BayesAttention]]:
     """Number and attention of every layer that attends."""
-    found: list[tuple[int, BayesAttention]] = []
-    for number, layer in enumerate(model.model.layers):
-        assert isinstance(layer, BayesDecoderLayer)
-        if layer.attends:
-            found.append((number, layer.self_attn))
-    return found
+    layers = [layer for layer in model.model.layers if isinstance(layer, BayesDecoderLayer)]
+    return [(number, layer.self_attn) for number, layer in enumerate(layers) if layer.attends]
 
 
-def prior_of(model: BayesForCausalLM, attention: BayesAttention) -> Prior:
+def _prior_of(model: BayesForCausalLM, attention: BayesAttention) -> Prior:
     """The layer's own prior, or the one that all share."""
     prior = attention.prior or model.model.prior
     assert prior is not None
     return prior
 
 
-def run_of(source: str) -> Run | None:
-    """The run of that name; None if it is something else."""
-    found = find(source)
-    return Run.open(found.location) if found.run else None
-
-
-@torch.no_grad()
-def _heads(layer: int, prior: Prior, ssmax: SSMax | None, temper: Tensor) -> list[Head]:
-    heads: list[Head] = []
-    shaped = prior if isinstance(prior, GeneralizedGaussian) else None
+def _heads(layer: int, prior: Prior, ssmax: SSMax | None, temper: Tensor) -> list[HeadPrior]:
+    heads: list[HeadPrior] = []
     for head in range(prior.num_heads):
-        own = Head(
-            layer=layer,
-            head=head,
-            reach=_reach(prior, head, float(temper[head])),
-            temperature=None if ssmax is None else float(ssmax.scale[head]),
-        )
-        if shaped is not None:
+        shape: dict[str, Any] = {}
+        if isinstance(prior, GeneralizedGaussian):
             names = ("theta_alpha", "theta_beta", "mu")
-            thetas = {name: float(getattr(shaped, name)[head]) for name in names}
-            own = replace(own, kind=shaped.classes()[head], **thetas)
-        heads.append(own)
+            shape = {name: float(getattr(prior, name)[head]) for name in names}
+            shape["kind"] = prior.classes()[head]
+        learnt = None if ssmax is None else float(ssmax.scale[head])
+        reach = _reach(prior, head, float(temper[head]))
+        heads.append(HeadPrior(layer=layer, head=head, reach=reach, temperature=learnt, **shape))
     return heads
 
 
-@torch.no_grad()
 def _temperature(ssmax: SSMax | None, prior: Prior, length: int) -> Tensor:
     """[H] factor of the log-prior for a query that sees `length` keys."""
     if ssmax is None or ssmax.scope == "content":
@@ -198,14 +260,6 @@ def _reach(prior: Prior, head: int, temper: float) -> float:
     return float(prior.reach(math.exp(-drop))[head])
 
 
-@torch.no_grad()
-def _density(prior: Prior, temper: Tensor, length: int, attention: BayesAttention) -> Tensor:
-    """[H, length] prior probability of each distance."""
-    window = attention.config.sliding_window or length
-    logits = prior.table(length).cpu().double() * temper[:, None]
-    return logits.masked_fill(torch.arange(length) >= window, -math.inf).softmax(-1)
-
-
 def _movement(model: BayesForCausalLM, run: Run) -> Movement | None:
     steps = run.steps()
     shapes = [name for name, _ in model.named_parameters() if name.endswith(".theta_beta")]
@@ -219,5 +273,5 @@ def _movement(model: BayesForCausalLM, run: Run) -> Movement | None:
         for theta, kept in found.items():
             # A shared prior is listed once: it stands for every layer.
             rows = [tensors[name.replace("theta_beta", theta)] for name in shapes]
-            kept.append(torch.stack(rows).expand(len(attending(model)), -1))
+            kept.append(torch.stack(rows).expand(len(_attending(model)), -1))
     return Movement(steps, *(torch.stack(kept) for kept in found.values()))

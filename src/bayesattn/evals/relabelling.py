@@ -52,7 +52,6 @@ class Relabelling:
     """Empty for a model that does not show its hidden states."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
         return asdict(self)
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesattn.drawing import COLOURS, GREY, INK, Picture, new_figure
-from bayesattn.evals.priors import Priors
-from bayesattn.evals.priors_factors import Factors
+from bayesattn.evals.priors import Factors, Priors
 from bayesattn.priors.generalized_gaussian import AGGRESSIVE_BELOW, RETRIEVAL_BELOW
 
 if TYPE_CHECKING:

@@ -50,7 +50,6 @@ class Prior(nn.Module, ABC):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Put every parameter back to its initial value."""
         for name, value in self.initial_values().items():
             getattr(self, name).copy_(value)
 
@@ -69,7 +68,6 @@ class Prior(nn.Module, ABC):
         return self._log_prior(distance.to(self._dtype))
 
     def forward(self, distance: Tensor) -> Tensor:
-        """Same as `log_prior`."""
         return self.log_prior(distance)
 
     def table(self, length: int) -> Tensor:
@@ -110,7 +108,6 @@ class Prior(nn.Module, ABC):
         return draw_density(self, length, ax)
 
     def extra_repr(self) -> str:
-        """Shown by print(model)."""
         return f"num_heads={self.num_heads}"
 
     @property

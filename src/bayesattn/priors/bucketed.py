@@ -38,11 +38,9 @@ class Bucketed(Prior):
         self.reset_parameters()
 
     def initial_values(self) -> dict[str, Tensor]:
-        """Zero: uniform."""
         return {"theta_bucket": torch.zeros(self.num_heads, self.num_buckets)}
 
     def bucket(self, distance: Tensor) -> Tensor:
-        """[n] bucket of each distance."""
         exact = self.num_buckets // 2
         # The operations of T5 in its order and precision: a bucket must not move by rounding.
         growth = torch.log(distance.float().clamp(min=exact) / exact)
@@ -62,7 +60,6 @@ class Bucketed(Prior):
         return last.masked_fill(near_top[:, -1], math.inf)
 
     def extra_repr(self) -> str:
-        """Shown by print(model)."""
         buckets = f"num_buckets={self.num_buckets}, max_distance={self.max_distance}"
         return f"{super().extra_repr()}, {buckets}"
 

@@ -87,7 +87,6 @@ class GeneralizedGaussian(Prior):
         self.reset_parameters()
 
     def initial_values(self) -> dict[str, Tensor]:
-        """The thetas of `init`."""
         heads, local = self.num_heads, self.num_heads // 2
         alpha, beta = torch.zeros(heads), torch.zeros(heads)
         if self.init == "alibi":
@@ -164,7 +163,6 @@ class GeneralizedGaussian(Prior):
         return theta_beta + (theta_beta.clamp(min=0) - theta_beta).detach()
 
     def extra_repr(self) -> str:
-        """Shown by print(model)."""
         shown = f"{super().extra_repr()}, init={self.init!r}"
         shown += f", learn_mu={self.theta_mu.requires_grad}"
         return shown + (", positive=True" if self.positive else "")

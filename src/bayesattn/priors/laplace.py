@@ -62,7 +62,6 @@ class Laplace(Prior):
         self.reset_parameters()
 
     def initial_values(self) -> dict[str, Tensor]:
-        """The given slopes, or ALiBi's."""
         if self._given is None:
             return {"log2_slopes": alibi_log2_slopes(self.num_heads)}
         return {"log2_slopes": torch.tensor(self._given)}
@@ -79,7 +78,6 @@ class Laplace(Prior):
         return (drop / wide(self.log2_slopes).clamp(max=MAX_LOG2).exp2()).floor()
 
     def extra_repr(self) -> str:
-        """Shown by print(model)."""
         return f"{super().extra_repr()}, learned={self.learned}"
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bayesattn.evals.fidelity import _estimate
-from bayesattn.evals.scores import Scores, calibration_errors
+from bayesattn.evals.prediction import Scores, calibration_errors
 from bayesattn.stats import resampling_weights
 
 EVEN = torch.ones(1, 2000, dtype=torch.float64)
