@@ -43,13 +43,21 @@ def permuted(weight, heads):
     )
 
 
-def save_gguf(path, architecture="llama", tied=True, kinds=("Q4_1", "Q8_0"), **extra):
-    """A .gguf file: matrices in blocks, norms in full, and a byte-level vocabulary."""
-    model = tiny_llama(tie_word_embeddings=tied, vocab_size=len(TOKENIZER) + 1)
+def save_gguf(
+    path,
+    architecture="llama",
+    tied=True,
+    kinds=("Q4_1", "Q8_0"),
+    merges=("a b",),
+    context=32,
+    **extra,
+):
+    """A .gguf file: matrices in blocks, norms in full, bytes and merges of them as vocabulary."""
+    model = tiny_llama(tie_word_embeddings=tied, vocab_size=len(TOKENIZER) + len(merges))
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("tiny")
-    writer.add_context_length(32)
+    writer.add_context_length(context)
     writer.add_block_count(2)
     writer.add_embedding_length(64)
     writer.add_feed_forward_length(96)
@@ -61,12 +69,13 @@ def save_gguf(path, architecture="llama", tied=True, kinds=("Q4_1", "Q8_0"), **e
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_1)
     for key, value in extra.items():
         writer.add_string(key.replace("__", "."), value)
-    words = [*sorted(TOKENIZER.get_vocab(), key=TOKENIZER.get_vocab().get), "ab"]
+    merged = [pair.replace(" ", "") for pair in merges]
+    words = [*sorted(TOKENIZER.get_vocab(), key=TOKENIZER.get_vocab().get), *merged]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(words)
-    writer.add_token_merges(["a b"])
-    writer.add_token_types([1] * 256 + [3] * (len(words) - 257) + [1])
+    writer.add_token_merges(list(merges))
+    writer.add_token_types([1] * 256 + [3] * (len(TOKENIZER) - 256) + [1] * len(merges))
     writer.add_bos_token_id(256)
     writer.add_eos_token_id(257)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)

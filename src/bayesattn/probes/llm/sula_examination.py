@@ -56,7 +56,7 @@ def pick_labels(subject: Subject, labels: Sequence[str] = ()) -> tuple[str, ...]
             f"--labels takes two labels, or four with those of remap: not {len(labels)}"
         )
     check_labels(encode, labels)
-    chosen = choose_labels(encode, 4)
+    chosen = choose_labels(encode, 4) if len(labels) < 4 else ()
     more = [label for label in chosen if label not in labels]
     return (*labels, *more)[:4]
 
