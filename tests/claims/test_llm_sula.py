@@ -9,9 +9,8 @@ from bayesattn.claims import llm_causal, llm_sula
 from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Tier
 from bayesattn.probes.llm.causal import intervene
+from bayesattn.probes.llm.sula import ALL_WORDS, fixed_conditions
 from bayesattn.probes.llm.sula_answers import answer
-from bayesattn.probes.llm.sula_examination import fixed_conditions
-from bayesattn.probes.llm.sula_words import all_words
 from bayesattn.stats import Outcome
 from tests.probes.llm.sula_toys import LABELS, subject
 
@@ -94,14 +93,14 @@ def test_order_must_go_and_nothing_else(before, lost, matched, change, outcome):
 
 def test_order_lost_is_what_random_cuts_leave():
     model = subject()
-    shown, _ = fixed_conditions(all_words(), LABELS, each=5, shots=6)
+    shown, _ = fixed_conditions(ALL_WORDS, LABELS, each=5, shots=6)
     found = intervene(model, answer(model, shown, (1,)), [1], axes=4)
     numbers = llm_causal._numbers(found)
-    whole = sum(found.before["order"]) / len(found.later)
-    cut = sum(found.edits["keep 0"]["order"]) / len(found.later)
+    whole = sum(found.before.order) / len(found.later)
+    cut = sum(found.whole.order) / len(found.later)
     random = sum(found.random_order) / len(found.later)
     assert numbers["order lost"] == pytest.approx((random - cut) / whole)
     assert numbers["order after random"] == pytest.approx(random)
     assert (numbers["order before"], numbers["order after"]) == pytest.approx((whole, cut))
-    error = found.edits["keep 0"]["error_predictive"] - found.before["error_predictive"]
+    error = found.whole.error_predictive - found.before.error_predictive
     assert numbers["error, change"] == pytest.approx(error)

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from torch import Generator
 
 from bayesattn.probes.llm.subject import DEFAULT, Subject, load
-from bayesattn.probes.llm.sula import Evidence, Lexicon, draw_fixed
-from bayesattn.probes.llm.sula_answers import answer, plain_encode
-from bayesattn.probes.llm.sula_controls import Condition
-from bayesattn.probes.llm.sula_measures import calibrate
-from bayesattn.probes.llm.sula_words import choose_labels, even_words
+from bayesattn.probes.llm.sula import Condition, Evidence, Lexicon, sample_fixed
+from bayesattn.probes.llm.sula_answers import answer, choose_labels, even_words, plain_encode
+from bayesattn.probes.llm.sula_examination import calibrate
 
 STYLES = ("none", "filler", "tally")
 
@@ -82,5 +80,5 @@ def _task(subject: Subject, prompts: int, seed: int) -> tuple[Evidence, Lexicon,
     encode = plain_encode(subject)
     first, second = choose_labels(encode, 2)
     lexicon = even_words(encode)
-    evidence = draw_fixed(lexicon, Generator().manual_seed(seed), count=prompts)
+    evidence = sample_fixed(lexicon, Generator().manual_seed(seed), count=prompts)
     return evidence, lexicon, (first, second)

@@ -20,9 +20,8 @@ from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.summaries import average, by_seed, curve
 from bayesattn.probes.llm.causal import Intervention, intervene
-from bayesattn.probes.llm.sula_answers import answer, plain_encode
-from bayesattn.probes.llm.sula_examination import fixed_conditions, pick_labels
-from bayesattn.probes.llm.sula_words import even_words
+from bayesattn.probes.llm.sula import fixed_conditions
+from bayesattn.probes.llm.sula_answers import answer, even_words, pick_labels, plain_encode
 from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given
 
 MIDDLE, LAST, SEVERAL = "middle", "last", "several"
@@ -167,39 +166,36 @@ class LLMCausal(Study[CausalRecipe, Numbers]):
 
 
 def _numbers(found: Intervention) -> dict[str, float | Sequence[float]]:
-    kept = [name for name in found.edits if name.startswith("keep ")]
-    whole, cost = found.edits["keep 0"], found.against["divergence"]
+    whole, cost = found.whole, found.against.divergence
     numbers: dict[str, float | Sequence[float]] = {
         "layers": [float(layer) for layer in found.layers],
         "prompts": found.prompts,
-        "local correlation": [axis["correlation"] for axis in found.axes],
-        "local order": [axis["order"] for axis in found.axes],
-        "share": [axis["share"] for axis in found.axes],
-        "local R² before": found.local_decodability["before"],
-        "local R² after": found.local_decodability["after"],
+        "local correlation": [axis.correlation for axis in found.axes],
+        "local order": [axis.order for axis in found.axes],
+        "share": [axis.share for axis in found.axes],
+        "local R² before": found.local_decodability[0],
+        "local R² after": found.local_decodability[1],
         "divergence": cost.value,
         "divergence, random": cost.random,
         "divergence, z": cost.z or 0.0,
-        "label divergence": found.against["label divergence"].value,
-        "label divergence, random": found.against["label divergence"].random,
-        "error before": found.before["error_predictive"],
-        "error, change": found.against["error"].value,
-        "error, change random": found.against["error"].random,
-        "correlation before": found.before["correlation"],
-        "correlation after": whole["correlation"],
+        "label divergence": found.against.label_divergence.value,
+        "label divergence, random": found.against.label_divergence.random,
+        "error before": found.before.error_predictive,
+        "error, change": found.against.error.value,
+        "error, change random": found.against.error.random,
+        "correlation before": found.before.correlation,
+        "correlation after": whole.correlation,
         "matched": found.matched,
         "relative size": found.relative_size,
-        "keeps": [float(name.removeprefix("keep ")) for name in kept],
-        "divergence by keep": [found.edits[name]["divergence"] for name in kept],
-        "divergence by component": [one["divergence"] for one in found.components],
-        "divergence by other edit": [
-            found.edits[name]["divergence"] for name in ("only", "shift +1", "shift -1")
-        ],
+        "keeps": list(found.doses),
+        "divergence by keep": [one.divergence for one in found.doses.values()],
+        "divergence by component": [one.divergence for one in found.components],
+        "divergence by other edit": [one.divergence for one in found.edits.values()],
     }
-    if not found.later:
+    fall, readable = found.against.fall_of_order, found.against.fall_of_decodability
+    if fall is None or readable is None:
         return numbers
-    before, after = found.before["order"], whole["order"]
-    fall = found.against["fall of order"]
+    before, after = found.before.order, whole.order
     order = float(np.mean(before))
     return numbers | {
         "later layers": [float(layer) for layer in found.later],
@@ -211,9 +207,9 @@ def _numbers(found: Intervention) -> dict[str, float | Sequence[float]]:
         "order after random": order - fall.random,
         "order lost": (fall.value - fall.random) / max(order, 1e-9),
         "order lost, p": fall.p,
-        "R² before": float(np.mean(found.before["decodability"])),
-        "R², fall": found.against["fall of decodability"].value,
-        "R², fall random": found.against["fall of decodability"].random,
+        "R² before": float(np.mean(found.before.decodability)),
+        "R², fall": readable.value,
+        "R², fall random": readable.random,
     }
 
 

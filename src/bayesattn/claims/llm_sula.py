@@ -15,8 +15,8 @@ from bayesattn.claims.llm_subjects import subject
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.summaries import average, by_seed, curve
-from bayesattn.probes.llm.sula_controls import CONTROLS, MAIN
-from bayesattn.probes.llm.sula_examination import BLIND, FIXED, SulaFound, examine_sula
+from bayesattn.probes.llm.sula import BLIND, CONTROLS, FIXED, MAIN
+from bayesattn.probes.llm.sula_examination import SulaFound, examine_sula
 from bayesattn.stats import judge_effect
 
 MOVED = 0.3

@@ -12,10 +12,8 @@ from bayesattn.commands.options import JsonTarget
 from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.probes.llm.causal import RANDOM_AXES
 from bayesattn.probes.llm.subject import Subject, load
-from bayesattn.probes.llm.sula import ALPHA, FIXED_ALPHA
-from bayesattn.probes.llm.sula_controls import CONTROLS
+from bayesattn.probes.llm.sula import ALPHA, CONTROLS, FIXED_ALPHA
 from bayesattn.probes.llm.sula_examination import EACH, PROMPTS, SulaFound, examine_sula
-from bayesattn.probes.llm.sula_table import rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +86,7 @@ class Sula:
         title, subtitle = self._title(subject), self._subtitle(found)
         if self.json != "-":
             print(f"{title}\n{subtitle}\n")
-            show_rows(rows(found))
+            show_rows(found.rows())
             for name, reason in found.skipped.items():
                 print(f"\n{name}: {reason}.")
         if self.out is not None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 from bayesattn.drawing import COLOURS, Picture
 from bayesattn.probes.llm.causal import Intervention
 from bayesattn.probes.llm.ordering import first_component
-from bayesattn.probes.llm.sula_controls import MAIN
-from bayesattn.probes.llm.sula_examination import BLIND, FIXED, SulaFound
+from bayesattn.probes.llm.sula import BLIND, FIXED, MAIN
+from bayesattn.probes.llm.sula_examination import SulaFound
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,21 +97,17 @@ def draw_intervention(found: Intervention) -> Picture:
 
     figure = Figure(figsize=(9, 3), layout="constrained")
     dose, later, among = figure.subplots(1, 3)
-    kept = {
-        float(name.removeprefix("keep ")): effects
-        for name, effects in found.edits.items()
-        if name.startswith("keep ")
-    }
-    order = sorted(kept)
-    dose.plot(order, [kept[keep]["divergence"] for keep in order], "o-", color=COLOURS[0])
+    keeps = sorted(found.doses)
+    costs = [found.doses[keep].divergence for keep in keeps]
+    dose.plot(keeps, costs, "o-", color=COLOURS[0])
     dose.set(xlabel="part of the axis that is kept", ylabel="KL to the whole model, bits")
     if found.later:
-        for keep, colour, label in ((1.0, GREY, "whole"), (0.0, COLOURS[1], "cut")):
-            later.plot(found.later, kept[keep]["order"], color=colour, label=label)
+        later.plot(found.later, found.before.order, color=GREY, label="whole")
+        later.plot(found.later, found.whole.order, color=COLOURS[1], label="cut")
         later.legend(fontsize=8)
     later.set(xlabel="later layer", ylabel="|ρ(PC 1 found anew, H)|", ylim=(0, 1))
-    cost = found.against["divergence"]
-    components = [one["divergence"] for one in found.components]
+    cost = found.against.divergence
+    components = [one.divergence for one in found.components]
     among.axvline(cost.value, color=COLOURS[1], label="the axis")
     among.axvspan(
         cost.random - cost.deviation,

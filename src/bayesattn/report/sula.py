@@ -9,7 +9,6 @@ from bayesattn.drawing import Picture, house_style
 from bayesattn.figures.sula import pictures
 from bayesattn.files import write_text
 from bayesattn.probes.llm.sula_examination import SulaFound
-from bayesattn.probes.llm.sula_table import rows
 from bayesattn.report.probe import data_uri, make_environment
 
 HEADINGS = {
@@ -47,5 +46,5 @@ def _page(drawn: list[Picture], folder: Path, found: SulaFound, title: str, subt
     ]
     template = make_environment().get_template("probe.html")
     return template.render(
-        title=title, subtitle=subtitle, pictures=shown, rows=rows(found), skipped=found.skipped
+        title=title, subtitle=subtitle, pictures=shown, rows=found.rows(), skipped=found.skipped
     )

@@ -13,7 +13,7 @@ from transformers import (
 )
 
 from bayesattn.probes.llm.subject import Subject
-from bayesattn.probes.llm.sula_words import WORDS
+from bayesattn.probes.llm.sula import WORDS
 
 LABELS = ("dax", "lug", "mip", "wug")
 LAYERS = 4

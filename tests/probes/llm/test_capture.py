@@ -13,7 +13,7 @@ from bayesattn.probes.llm.capture import (
     token_keys,
     visible_keys,
 )
-from bayesattn.probes.llm.editing import edited
+from bayesattn.probes.llm.interventions import edited
 from bayesattn.probes.llm.selfcheck import check
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import NotApplicableError

@@ -7,18 +7,16 @@ from scipy import stats
 
 from bayesattn.probes.llm import causal
 from bayesattn.probes.llm.capture import capture_prompts
-from bayesattn.probes.llm.editing import edited
-from bayesattn.probes.llm.interventions import cut, estimate_axis, random_axes
+from bayesattn.probes.llm.interventions import cut, edited, estimate_axis, random_axes
+from bayesattn.probes.llm.sula import ALL_WORDS, fixed_conditions
 from bayesattn.probes.llm.sula_answers import answer
-from bayesattn.probes.llm.sula_examination import fixed_conditions
-from bayesattn.probes.llm.sula_words import all_words
 from tests.probes.llm.sula_toys import LABELS, LAYERS, subject
 
 EACH, AXES = 5, 6
 
 
 def answered(kind="llama", layers=(1, 2)):
-    shown, _ = fixed_conditions(all_words(), LABELS, each=EACH, shots=6)
+    shown, _ = fixed_conditions(ALL_WORDS, LABELS, each=EACH, shots=6)
     return answer(subject(kind), shown, layers)
 
 
@@ -59,11 +57,11 @@ def test_effects_are_those_of_whole_passes(kind):
     axis = estimate_axis(answers.values[1], answers.bits, 1)
     for keep in (1.0, 0.5, 0.0, -1.0):
         own = by_whole_passes(model, answers, {1: cut(axis.direction, keep)})
-        row = found.edits[f"keep {keep:g}"]
+        row = found.doses[keep]
         for name, value in own.items():
-            assert row[name] == pytest.approx(value, abs=1e-5), (keep, name)
+            assert getattr(row, name) == pytest.approx(value, abs=1e-5), (keep, name)
     assert found.later == [2, 3] and found.prompts == 4 * EACH
-    assert found.before["divergence"] == pytest.approx(0, abs=1e-12)
+    assert found.before.divergence == pytest.approx(0, abs=1e-12)
 
 
 def test_random_cuts_are_those_of_whole_passes():
@@ -75,7 +73,7 @@ def test_random_cuts_are_those_of_whole_passes():
     each = [by_whole_passes(model, answers, {1: cut(u)}) for u in others]
     costs = np.array([one["divergence"] for one in each])
     own = by_whole_passes(model, answers, {1: cut(axis.direction)})
-    cost = found.against["divergence"]
+    cost = found.against.divergence
     assert cost.value == pytest.approx(own["divergence"], abs=1e-6)
     assert (cost.random, cost.deviation) == pytest.approx(
         (costs.mean(), costs.std(ddof=1)), abs=1e-6
@@ -84,8 +82,8 @@ def test_random_cuts_are_those_of_whole_passes():
     assert cost.p == (1 + (costs >= cost.value).sum()) / (1 + AXES)
     orders = np.array([one["order"] for one in each])
     assert found.random_order == pytest.approx(orders.mean(0), abs=1e-5)
-    before = np.array(found.before["order"])
-    fall = found.against["fall of order"]
+    before = np.array(found.before.order)
+    fall = found.against.fall_of_order
     assert fall.value == pytest.approx((before - own["order"]).mean(), abs=1e-5)
     assert fall.random == pytest.approx((before - orders).mean(), abs=1e-5)
 
@@ -96,9 +94,9 @@ def test_several_layers_are_cut_in_one_pass():
     assert found.layers == (1, 2) and found.later == [2, 3]
     axes = {at: estimate_axis(answers.values[at], answers.bits, at).direction for at in (1, 2)}
     own = by_whole_passes(model, answers, {at: cut(u) for at, u in axes.items()})
-    row = found.edits["keep 0"]
-    assert row["divergence"] == pytest.approx(own["divergence"], abs=1e-6)
-    assert row["order"][1] == pytest.approx(own["order"][0], abs=1e-5)
+    row = found.whole
+    assert row.divergence == pytest.approx(own["divergence"], abs=1e-6)
+    assert row.order[1] == pytest.approx(own["order"][0], abs=1e-5)
     # the second layer's values are looked at before they are cut: else they were without the axis
     with edited(model, {1: cut(axes[1])}):
         tokens = [model.encode(text) for text in answers.condition.texts]
@@ -113,7 +111,7 @@ def test_a_random_axis_that_is_the_axis_costs_as_much(monkeypatch):
     itself = lambda values, axis, count, generator: axis.direction.expand(count, -1)  # noqa: E731
     monkeypatch.setattr(causal, "random_axes", itself)
     found = causal.intervene(model, answers, [1], axes=3)
-    assert found.against["divergence"].value == pytest.approx(found.against["divergence"].random)
+    assert found.against.divergence.value == pytest.approx(found.against.divergence.random)
     assert found.relative_size == pytest.approx(1.0)
 
 
@@ -151,17 +149,17 @@ def test_costs_are_compared_at_equal_size():
 
 def test_a_cut_of_the_last_layer_has_no_later_layers():
     found = causal.intervene(subject(), answered(layers=(LAYERS - 1,)), [-1], axes=2)
-    assert found.later == [] and "fall of order" not in found.against
-    assert found.against["divergence"].value > 0 and found.random_order == []
+    assert found.later == [] and found.against.fall_of_order is None
+    assert found.against.divergence.value > 0 and found.random_order == []
     assert found.to_dict()["layers"] == [LAYERS - 1]
 
 
 def test_decodability_in_the_cut_layer_is_that_without_the_axis():
     found = causal.intervene(subject(), answered(), [1], axes=2)
-    local = found.local_decodability
-    assert local["after"] != pytest.approx(local["before"], abs=1e-6)
-    assert {"only", "shift +1", "shift -1", "keep 0", "keep -1"} <= found.edits.keys()
-    assert found.edits["shift +1"]["divergence"] > 0 and found.edits["only"]["divergence"] > 0
+    before, after = found.local_decodability
+    assert after != pytest.approx(before, abs=1e-6)
+    assert set(found.edits) == {"only", "shift +1", "shift -1"} and {0, -1} <= set(found.doses)
+    assert all(edit.divergence > 0 for edit in found.edits.values())
 
 
 def test_too_little_is_refused():
@@ -170,7 +168,7 @@ def test_too_little_is_refused():
         causal.intervene(subject(), answers, [], axes=5)
     with pytest.raises(ValueError, match="at least one layer and two random axes"):
         causal.intervene(subject(), answers, [1], axes=1)
-    shown, _ = fixed_conditions(all_words(), LABELS, each=3)
+    shown, _ = fixed_conditions(ALL_WORDS, LABELS, each=3)
     few = answer(subject(), shown, (1,))
     with pytest.raises(ValueError, match="only 15 prompts have the same length and 16 are needed"):
         causal.intervene(subject(), few, [1], axes=5)

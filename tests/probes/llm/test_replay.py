@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from bayesattn.probes.llm.editing import edited
-from bayesattn.probes.llm.interventions import cut
+from bayesattn.probes.llm.interventions import cut, edited
 from bayesattn.probes.llm.replay import last_logits, record
 from tests.probes.llm.sula_toys import LAYERS, subject
 

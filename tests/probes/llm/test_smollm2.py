@@ -7,7 +7,7 @@ import torch
 
 from bayesattn.bits import entropy
 from bayesattn.probes.llm.capture import capture_prompts
-from bayesattn.probes.llm.editing import edited
+from bayesattn.probes.llm.interventions import edited
 from bayesattn.probes.llm.selfcheck import check
 from bayesattn.probes.llm.subject import load
 

@@ -10,38 +10,91 @@ Prompts of SULA in the fixed-length design; one layer, or several at once, each 
                  and what it would cost at their size is read off the doses
 
 The size of a cut is the root mean square of v·u over all positions, where it is made; the axis is
-that of last tokens.
+that of last tokens. What an edit does:
+
+    divergence     KL(before ‖ after), bits, of the next token: all tokens, or the two labels alone
+    error          mean |H_model - H|, H of Bayes, as in SULA
+    order          |Spearman| of the first component of a later layer's values, found anew after the
+                   edit, with the model's entropy after the edit: does the axis come back?
+    decodability   held-out R² of that entropy from all of those values
+
+An edit that cuts an axis makes v·u = 0 by construction; nothing here measures that. A edits, N
+prompts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.probes.llm.editing import Edit
-from bayesattn.probes.llm.effects import Effects, Stage
+from bayesattn.bits import kl_divergence, log_probabilities
 from bayesattn.probes.llm.interventions import (
     Axis,
+    Edit,
     cut,
     estimate_axis,
+    mean_squares,
     next_components,
     only,
     random_axes,
     shift,
-    sizes_of,
 )
-from bayesattn.probes.llm.ordering import order_of, readable
-from bayesattn.probes.llm.replay import record
+from bayesattn.probes.llm.ordering import correlation, order_of, readable
+from bayesattn.probes.llm.replay import Replay, record
 from bayesattn.probes.llm.subject import Subject
-from bayesattn.probes.llm.sula_answers import Answers, label_pair
-from bayesattn.probes.measured import chance
+from bayesattn.probes.llm.sula import binary_entropy
+from bayesattn.probes.llm.sula_answers import Answers, label_pair, read_labels
+from bayesattn.probes.measured import Measured, chance, plain
+from bayesattn.probes.table import Row, measured_row
 
 KEEPS = (1.0, 0.75, 0.5, 0.25, 0.0, -1.0)
 RANDOM_AXES = 100
 FEWEST_PROMPTS = 16
+TOKENS = 4096
+"""Tokens in one pass."""
+
+MakeEdits = Callable[[slice], Mapping[int, Edit]]
+"""From some of A edits to functions by layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What one edit does. Lists go by later layer."""
+
+    divergence: float
+    """Over all tokens."""
+    label_divergence: float
+    """Over the two labels."""
+    error_posterior: float
+    error_predictive: float
+    correlation: float
+    """Of H_model and H_pred (Pearson)."""
+    order: list[float]
+    decodability: list[float]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The numbers of `Effect` for A edits: [A], and [A, later layers]."""
+
+    divergence: Tensor
+    label_divergence: Tensor
+    error_posterior: Tensor
+    error_predictive: Tensor
+    correlation: Tensor
+    order: Tensor
+    decodability: Tensor
+
+    def each(self) -> list[Effect]:
+        columns = {name: values.tolist() for name, values in vars(self).items()}
+        return [
+            Effect(**{name: values[at] for name, values in columns.items()})
+            for at in range(len(self.divergence))
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +113,19 @@ class Against:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Damage:
+    """What the whole cut does beside random cuts; more is more damage."""
+
+    divergence: Against
+    label_divergence: Against
+    error: Against
+    """Rise of the error to H_pred."""
+    fall_of_order: Against | None
+    """Mean over later layers; None where there are none."""
+    fall_of_decodability: Against | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Intervention:
     """Edits of one or several layers at once."""
 
@@ -67,18 +133,17 @@ class Intervention:
     later: list[int]
     """Layers after the first edited one."""
     prompts: int
-    axes: list[dict[str, float]]
-    """Layer, share, spread and correlation with the entropy of each axis."""
-    before: dict[str, Any]
-    """Effects of no edit: errors, order and decodability as they are."""
-    local_decodability: dict[str, float]
+    axes: list[Axis]
+    """Of each layer."""
+    local_decodability: tuple[float, float]
     """In the first edited layer: before and after its values lose the axis."""
-    edits: dict[str, dict[str, Any]]
-    """Effects by name: "keep 0", "only", "shift +1", …"""
-    components: list[dict[str, Any]]
-    """Effects of cuts of the next components."""
-    against: dict[str, Against]
-    """divergence, label divergence, error, fall of order and of decodability."""
+    doses: dict[float, Effect]
+    """By the part of the axis that is kept; 1 is no edit, 0 the whole cut."""
+    edits: dict[str, Effect]
+    """only, shift +1 and shift -1."""
+    components: list[Effect]
+    """Cuts of the next components."""
+    against: Damage
     random_order: list[float]
     """Mean order in each later layer after random cuts."""
     matched: float
@@ -86,10 +151,37 @@ class Intervention:
     relative_size: float
     """Mean size of random cuts as a share of that of the axis."""
 
+    @property
+    def before(self) -> Effect:
+        """No edit: errors, order and decodability as they are."""
+        return self.doses[1.0]
+
+    @property
+    def whole(self) -> Effect:
+        """The whole cut."""
+        return self.doses[0.0]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        against = {name: vars(one) for name, one in self.against.items()}
-        return {**vars(self), "layers": list(self.layers), "against": against}
+        axes = [{k: v for k, v in vars(one).items() if k != "direction"} for one in self.axes]
+        return plain({**vars(self), "axes": axes})
+
+    def rows(self) -> Iterator[Row]:
+        """The table's lines."""
+        before, after = self.local_decodability
+        shown = {
+            name.replace("_", " "): Measured(
+                value=one.value, nulls={"random axes": one.random}, p=one.p
+            )
+            for name, one in vars(self.against).items()
+            if one is not None
+        }
+        shown["random cuts as costly at equal size"] = Measured(
+            value=self.matched, nulls={"mean relative size": self.relative_size}
+        )
+        shown[f"R² of H from L{self.layers[0]}"] = Measured(value=after, nulls={"before": before})
+        where = f"cut of L{', L'.join(map(str, self.layers))}"
+        return (measured_row("intervention", where, name, one) for name, one in shown.items())
 
 
 def intervene(
@@ -125,45 +217,78 @@ def intervene(
         layer: random_axes(x, own[layer], axes, Generator().manual_seed(seed + layer))
         for layer, x in values.items()
     }
-    following = {layer: next_components(x, own[layer]) for layer, x in values.items()}
-    count = min(map(len, following.values()))
     random = stage.effects(_cutting(others), axes)
-    whole = keeps.index(0.0)
+    following = {layer: next_components(x, own[layer]) for layer, x in values.items()}
+    components = stage.effects(_cutting(following), min(map(len, following.values())))
     everywhere = stage.replay.values(chosen)
     size = _squared_sizes(everywhere, {n: axis.direction[None] for n, axis in own.items()})
     sizes = _squared_sizes(everywhere, others)
-    named = {f"keep {keep:g}": doses.row(at) for at, keep in enumerate(keeps)}
     first = chosen[0]
     without = cut(own[first].direction)(values[first][:, None, None])[:, 0, 0]
     return Intervention(
         layers=chosen,
         later=stage.later,
         prompts=len(bits),
-        axes=[
-            {
-                "layer": layer,
-                "share": axis.share,
-                "spread": axis.spread,
-                "correlation": axis.correlation,
-                "order": float(order_of(values[layer][None], bits[None])),
-            }
-            for layer, axis in own.items()
-        ],
-        before=doses.row(0),
-        local_decodability={
-            "before": float(readable(values[first][None], bits[None])),
-            "after": float(readable(without[None], bits[None])),
-        },
-        edits=named | _other_edits(stage, own),
-        components=_rows(stage.effects(_cutting(following), count), count),
-        against=_against(doses, whole, random),
+        axes=list(own.values()),
+        local_decodability=(
+            float(readable(values[first][None], bits[None])),
+            float(readable(without[None], bits[None])),
+        ),
+        doses=dict(zip(keeps, doses.each(), strict=True)),
+        edits=_other_edits(stage, own),
+        components=components.each(),
+        against=_against(doses, keeps.index(0.0), random),
         random_order=random.order.mean(0).tolist(),
         matched=_matched(doses, keeps, float(size), random.divergence, sizes),
         relative_size=float((sizes / size).sqrt().mean()),
     )
 
 
-def _stage(subject: Subject, answers: Answers, first: int) -> tuple[Stage, Tensor]:
+@dataclass(frozen=True)
+class _Stage:
+    """Where edits are tried out."""
+
+    replay: Replay
+    pair: tuple[int, int]
+    """Tokens of the two labels."""
+    posterior_bits: Tensor
+    predictive_bits: Tensor
+
+    @property
+    def later(self) -> list[int]:
+        return list(range(self.replay.first + 1, len(self.replay.subject.parts.layers)))
+
+    def effects(self, make: MakeEdits, count: int) -> Effects:
+        """Of `count` edits, as many at once as fit a pass."""
+        at_once = max(1, TOKENS // self.replay.tokens.numel())
+        starts = [*range(0, count, at_once), count]
+        parts = [self._some(make(slice(a, b)), b - a) for a, b in pairwise(starts)]
+        names = [field.name for field in fields(Effects)]
+        return Effects(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+    def _some(self, edits: Mapping[int, Edit], count: int) -> Effects:
+        values: dict[int, Tensor] = {}
+        keeping = {layer: _keep(values, layer, edits.get(layer)) for layer in self.later}
+        before = self.replay.logits.cpu()
+        after = self.replay.run({**edits, **keeping}, repeats=count).cpu().unflatten(0, (count, -1))
+        (base, _), (first, _) = (read_labels(x, self.pair) for x in (before, after))
+        bits = binary_entropy(first)
+        states = [values[layer].unflatten(0, (count, -1)) for layer in self.later]
+        nothing = torch.zeros(count, 0).double()
+        return Effects(
+            divergence=_divergence(before, after),
+            label_divergence=kl_divergence(_two(base), _two(first).log()).mean(-1),
+            error_posterior=(bits - self.posterior_bits).abs().mean(-1),
+            error_predictive=(bits - self.predictive_bits).abs().mean(-1),
+            correlation=correlation(bits, self.predictive_bits),
+            order=torch.stack([order_of(x, bits) for x in states], -1) if states else nothing,
+            decodability=torch.stack([readable(x, bits) for x in states], -1)
+            if states
+            else nothing,
+        )
+
+
+def _stage(subject: Subject, answers: Answers, first: int) -> tuple[_Stage, Tensor]:
     """Prompts of the most frequent length, read up to layer `first`; and which [N] they are."""
     usual = answers.lengths == answers.lengths.mode().values
     if int(usual.sum()) < FEWEST_PROMPTS:
@@ -173,7 +298,7 @@ def _stage(subject: Subject, answers: Answers, first: int) -> tuple[Stage, Tenso
         )
     condition = answers.condition
     texts = [text for text, kept in zip(condition.texts, usual.tolist(), strict=True) if kept]
-    stage = Stage(
+    stage = _Stage(
         record(subject, [subject.encode(text) for text in texts], first),
         label_pair(subject, condition.pair),
         condition.posterior_bits[usual],
@@ -182,7 +307,28 @@ def _stage(subject: Subject, answers: Answers, first: int) -> tuple[Stage, Tenso
     return stage, usual
 
 
-def _dosed(axes: Mapping[int, Axis], keeps: Tensor) -> Callable[[slice], Mapping[int, Edit]]:
+def _keep(values: dict[int, Tensor], layer: int, edit: Edit | None) -> Edit:
+    """Keep what a layer makes of its states, then do what was asked for."""
+
+    def keep(x: Tensor) -> Tensor:
+        values[layer] = x[:, -1].flatten(1).cpu()
+        return x if edit is None else edit(x)
+
+    return keep
+
+
+def _divergence(before: Tensor, after: Tensor) -> Tensor:
+    """[A] mean KL over prompts of logits [N, V] and [A, N, V]; one edit at a time, V is large."""
+    known = log_probabilities(before).exp()
+    each = [kl_divergence(known, log_probabilities(one)).mean() for one in after]
+    return torch.stack(each)
+
+
+def _two(first: Tensor) -> Tensor:
+    return torch.stack([first, 1 - first], dim=-1)
+
+
+def _dosed(axes: Mapping[int, Axis], keeps: Tensor) -> MakeEdits:
     def make(some: slice) -> dict[int, Edit]:
         keep = keeps[some]
         return {
@@ -192,69 +338,51 @@ def _dosed(axes: Mapping[int, Axis], keeps: Tensor) -> Callable[[slice], Mapping
     return make
 
 
-def _cutting(axes: Mapping[int, Tensor]) -> Callable[[slice], Mapping[int, Edit]]:
-    def make(some: slice) -> dict[int, Edit]:
-        return {layer: cut(directions[some]) for layer, directions in axes.items()}
-
-    return make
+def _cutting(axes: Mapping[int, Tensor]) -> MakeEdits:
+    return lambda some: {layer: cut(directions[some]) for layer, directions in axes.items()}
 
 
 def _squared_sizes(values: Mapping[int, Tensor], axes: Mapping[int, Tensor]) -> Tensor:
     """[A] of cuts in all layers together."""
-    each = [sizes_of(values[layer], directions).square() for layer, directions in axes.items()]
-    return torch.stack(each).sum(0)
+    return torch.stack([mean_squares(values[layer], u) for layer, u in axes.items()]).sum(0)
 
 
-def _other_edits(stage: Stage, axes: Mapping[int, Axis]) -> dict[str, dict[str, Any]]:
+def _other_edits(stage: _Stage, axes: Mapping[int, Axis]) -> dict[str, Effect]:
     kinds: dict[str, Callable[[Axis], Edit]] = {
         "only": lambda axis: only(axis.direction),
         "shift +1": lambda axis: shift(axis.direction, axis.spread),
         "shift -1": lambda axis: shift(axis.direction, -axis.spread),
     }
     return {
-        name: stage.effects(lambda _, kind=kind: {n: kind(a) for n, a in axes.items()}, 1).row(0)
+        name: stage.effects(lambda _, kind=kind: {n: kind(a) for n, a in axes.items()}, 1).each()[0]
         for name, kind in kinds.items()
     }
 
 
-def _rows(effects: Effects, count: int) -> list[dict[str, Any]]:
-    return [effects.row(at) for at in range(count)]
-
-
-def _against(doses: Effects, whole: int, random: Effects) -> dict[str, Against]:
-    """Everything oriented so that more is more damage."""
-
+def _against(doses: Effects, whole: int, random: Effects) -> Damage:
     def beside(value: Tensor, others: Tensor) -> Against:
-        deviation = float(others.std())
-        z = (float(value) - float(others.mean())) / deviation if deviation > 0 else None
+        mean, deviation = float(others.mean()), float(others.std())
         return Against(
             value=float(value),
-            random=float(others.mean()),
+            random=mean,
             deviation=deviation,
-            z=z,
+            z=(float(value) - mean) / deviation if deviation > 0 else None,
             p=chance(float(value), others),
         )
 
-    found = {
-        "divergence": beside(doses.divergence[whole], random.divergence),
-        "label divergence": beside(doses.label_divergence[whole], random.label_divergence),
-        "error": beside(
-            doses.error_predictive[whole] - doses.error_predictive[0],
-            random.error_predictive - doses.error_predictive[0],
-        ),
-    }
-    if doses.order.shape[1]:
-        for name, before, after, others in (
-            ("fall of order", doses.order[0], doses.order[whole], random.order),
-            (
-                "fall of decodability",
-                doses.decodability[0],
-                doses.decodability[whole],
-                random.decodability,
-            ),
-        ):
-            found[name] = beside((before - after).mean(), (before - others).mean(1))
-    return found
+    def fall(own: Tensor, others: Tensor) -> Against | None:
+        if not own.shape[1]:
+            return None
+        return beside((own[0] - own[whole]).mean(), (own[0] - others).mean(1))
+
+    error = doses.error_predictive
+    return Damage(
+        divergence=beside(doses.divergence[whole], random.divergence),
+        label_divergence=beside(doses.label_divergence[whole], random.label_divergence),
+        error=beside(error[whole] - error[0], random.error_predictive - error[0]),
+        fall_of_order=fall(doses.order, random.order),
+        fall_of_decodability=fall(doses.decodability, random.decodability),
+    )
 
 
 def _matched(

@@ -1,29 +1,89 @@
-"""Edits of values along an axis u of length 1, at every position of a layer.
+"""Other values: what a model would do if a layer's values were different.
+
+    with edited(subject, {-1: cut(u)}):
+        states = capture_prompts(subject, prompts)
+
+Values [B, T, G, D] (batch, tokens, value heads, width) are changed at every position where they
+leave their projection, so that the cache and attention get the new ones, and so does what is
+captured. Edits along an axis u of length 1, d = G · D:
 
     cut     v - (1 - keep)(v·u)u      keep 0: all of the axis is gone; 1: nothing happens
-    only    (v·u)u                    nothing but the axis is left
+    only    (v·u)u                    nothing but the axis stays
     shift   v + amount · u
 
 Several axes at once: directions [A, d] meet a batch of A · N prompts, N for each axis in turn.
-Values are [B, T, G, D]: batch, tokens, value heads, width, with d = G · D.
 """
 
+from collections.abc import Callable, Mapping
+from collections.abc import Generator as Yields
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from bayesattn.linear import principal_axes
-from bayesattn.probes.llm.editing import Edit
-from bayesattn.probes.llm.ordering import correlation
+from bayesattn.probes.capture import hanging
+from bayesattn.probes.llm.heads import Heads
+from bayesattn.probes.llm.ordering import correlation, order_of
+from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.measured import NotApplicableError
 
 SAME = 1e-6
 """Values that differ by less than this share of their length differ by rounding."""
 SPAN = 10
 """Random axes lie in the span of so many first components."""
 
+Edit = Callable[[Tensor], Tensor]
+"""From values [B, T, G, D] to such values."""
 
-@dataclass(frozen=True)
+
+@contextmanager
+def edited(subject: Subject, edits: Mapping[int, Edit]) -> Yields[None]:
+    """While inside, the model computes with edited values.
+
+    Args:
+        subject: the model; it is whole again afterwards.
+        edits: by layer; negative layers count from the last.
+    """
+    by_layer: dict[int, Edit] = {}
+    for layer, edit in edits.items():
+        number = subject.parts.resolve(layer)
+        if number in by_layer:
+            raise ValueError(f"layer {number} is edited twice: join its edits into one")
+        by_layer[number] = edit
+    with ExitStack() as hooks:
+        for number, edit in by_layer.items():
+            heads = _value_heads(subject, number)
+            hooks.enter_context(hanging(heads.module.register_forward_hook(_hook(heads, edit))))
+        yield
+
+
+def _value_heads(subject: Subject, number: int) -> Heads:
+    layer = subject.parts.layers[number]
+    if layer.value is None:
+        raise NotApplicableError(f"values cannot be edited: {subject.parts.reason}")
+    if layer.key is not None and layer.key.overlaps(layer.value):
+        raise NotApplicableError("values cannot be edited: in this model keys are made of them")
+    return layer.value
+
+
+def _hook(heads: Heads, edit: Edit) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+    def change(_: nn.Module, __: Any, output: Tensor) -> Tensor:
+        before = heads.read(output)
+        after = edit(before)
+        if after.shape != before.shape or after.dtype != before.dtype:
+            raise ValueError(
+                f"an edit made {after.dtype} {tuple(after.shape)} of values that are "
+                f"{before.dtype} {tuple(before.shape)}: keep shape and dtype"
+            )
+        return heads.write(output, after)
+
+    return change
+
+
+@dataclass(frozen=True, kw_only=True)
 class Axis:
     """The first principal component of values of one layer, pointing to where entropy is larger.
 
@@ -40,6 +100,8 @@ class Axis:
     """Of the variance."""
     correlation: float
     """Of v·u with the entropy: 0 or more."""
+    order: float
+    """|Spearman| of the same."""
 
 
 def estimate_axis(values: Tensor, bits: Tensor, layer: int) -> Axis:
@@ -62,6 +124,7 @@ def estimate_axis(values: Tensor, bits: Tensor, layer: int) -> Axis:
         spread=float((rows @ direction).std(correction=0)),
         share=float(lengths[0].square() / lengths.square().sum()),
         correlation=related,
+        order=float(order_of(values[None], bits[None])),
     )
 
 
@@ -71,64 +134,14 @@ def random_axes(values: Tensor, axis: Axis, count: int, generator: Generator) ->
     A component takes part by its deviation, as it does in the values [N, d] themselves: these are
     directions in which values really vary, though none can vary as much as the first component.
     """
-    lengths, directions = _components(values)
+    lengths, directions = (x[1:SPAN] for x in principal_axes(values))
     mixed = torch.randn(count, len(lengths), generator=generator, dtype=torch.float64) * lengths
     return _orthogonal(mixed @ directions, axis)
 
 
 def next_components(values: Tensor, axis: Axis) -> Tensor:
     """[m, d] the components after the first."""
-    return _orthogonal(_components(values)[1], axis)
-
-
-def sizes_of(values: Tensor, directions: Tensor) -> Tensor:
-    """[A] root mean square of v·u over values [M, d]: how far whole cuts move a value."""
-    return (values.double() @ directions.double().T).square().mean(0).sqrt()
-
-
-def cut(directions: Tensor, keep: float | Tensor = 0.0) -> Edit:
-    """See the module; `keep` may differ by axis, [A]."""
-
-    def edit(values: Tensor) -> Tensor:
-        rows, axes, along = _along(values, directions)
-        kept = torch.as_tensor(keep, dtype=rows.dtype, device=rows.device).reshape(-1, 1, 1)
-        return (rows - (1 - kept) * along * axes).view_as(values)
-
-    return edit
-
-
-def only(directions: Tensor) -> Edit:
-    """See the module."""
-
-    def edit(values: Tensor) -> Tensor:
-        _, axes, along = _along(values, directions)
-        return (along * axes).view_as(values)
-
-    return edit
-
-
-def shift(directions: Tensor, amount: float | Tensor) -> Edit:
-    """See the module; `amount` may differ by axis, [A]."""
-
-    def edit(values: Tensor) -> Tensor:
-        rows, axes, _ = _along(values, directions)
-        moved = torch.as_tensor(amount, dtype=rows.dtype, device=rows.device).reshape(-1, 1, 1)
-        return (rows + moved * axes).view_as(values)
-
-    return edit
-
-
-def _along(values: Tensor, directions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Values as [A, M, d], axes [A, 1, d], and their products [A, M, 1]."""
-    axes = directions.to(values).reshape(-1, 1, directions.shape[-1])
-    rows = values.reshape(len(axes), -1, axes.shape[-1])
-    return rows, axes, (rows * axes).sum(-1, keepdim=True)
-
-
-def _components(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Lengths [m] and directions [m, d] of components 2 … SPAN of values [N, d]."""
-    lengths, directions = principal_axes(values)
-    return lengths[1:SPAN], directions[1:SPAN]
+    return _orthogonal(principal_axes(values)[1][1:SPAN], axis)
 
 
 def _orthogonal(directions: Tensor, axis: Axis) -> Tensor:
@@ -136,3 +149,39 @@ def _orthogonal(directions: Tensor, axis: Axis) -> Tensor:
     u = axis.direction.double()
     directions = directions - (directions @ u)[:, None] * u
     return directions / directions.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+
+
+def mean_squares(values: Tensor, directions: Tensor) -> Tensor:
+    """[A] mean of (v·u)² over values [M, d]: how far, squared, a whole cut moves a value."""
+    return (values.double() @ directions.double().T).square().mean(0)
+
+
+def cut(directions: Tensor, keep: float | Tensor = 0.0) -> Edit:
+    """`keep` may differ by axis, [A]."""
+    return _edit(
+        directions, lambda rows, axes, along: rows - (1 - _by_axis(keep, rows)) * along * axes
+    )
+
+
+def only(directions: Tensor) -> Edit:
+    return _edit(directions, lambda rows, axes, along: along * axes)
+
+
+def shift(directions: Tensor, amount: float | Tensor) -> Edit:
+    """`amount` may differ by axis, [A]."""
+    return _edit(directions, lambda rows, axes, along: rows + _by_axis(amount, rows) * axes)
+
+
+def _edit(directions: Tensor, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Edit:
+    """`change` gets values as rows [A, M, d], axes [A, 1, d] and their products [A, M, 1]."""
+
+    def edit(values: Tensor) -> Tensor:
+        axes = directions.to(values).reshape(-1, 1, directions.shape[-1])
+        rows = values.reshape(len(axes), -1, axes.shape[-1])
+        return change(rows, axes, (rows * axes).sum(-1, keepdim=True)).view_as(values)
+
+    return edit
+
+
+def _by_axis(number: float | Tensor, rows: Tensor) -> Tensor:
+    return torch.as_tensor(number, dtype=rows.dtype, device=rows.device).reshape(-1, 1, 1)

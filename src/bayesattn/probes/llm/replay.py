@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.probes.capture import hanging
-from bayesattn.probes.llm.editing import Edit, edited
+from bayesattn.probes.llm.interventions import Edit, edited
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import NotApplicableError
 

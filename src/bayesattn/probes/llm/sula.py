@@ -6,17 +6,27 @@ A latent label is drawn, then k shown ones: each is the latent label with probab
 the other. With d the number of first minus second labels,
 
     p       = P(latent = first | shown) = 1 / (1 + (alpha / (1 - alpha))^-d)
-    H_post  = h2(p)                                  what is left to know of the latent label
+    H_post  = h2(p)                                  entropy of the latent label
     H_pred  = h2(alpha p + (1 - alpha)(1 - p))       of the next label, noisy like the shown ones
 
 in bits. Words carry no evidence. Whoever predicts the next token well gives H_pred; the authors
 compare with H_post, and an ideal predictor is then wrong by a third of a bit. Both are kept.
+
+Conditions are the task itself, and variations whose posterior is known as well:
+
+    main          the task
+    remap         other labels, the same evidence: the posterior is the same
+    shuffled      every label a fair coin: nothing is known of the latent one, 1 bit; an observer
+                  who does not know of the coins still computes a posterior (unaware)
+    mask_words    shown words replaced: by the likelihood they carry nothing, the posterior stays
+    mask_labels   shown labels replaced: all evidence is gone, 1 bit
+
+The authors mask words and expect a flat posterior. By their own likelihood that is the wrong mask.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -28,6 +38,21 @@ SHOTS = (0, 1, 2, 4, 8)
 FIXED_SHOTS = 8
 FIXED_ALPHA = 0.7
 """At 0.9 eight labels leave almost nothing open unless they are even; at 0.7 entropies spread."""
+MAIN = "main"
+CONTROLS = ("remap", "shuffled", "mask_words", "mask_labels")
+FIXED, BLIND = "fixed length", "fixed length, labels masked"
+"""The second is the null of the first: the same prompts without any evidence."""
+MASKED_WORD, MASKED_LABEL = "word", "label"
+"""Stand for what is masked: of one token almost everywhere, and no adjectives or labels."""
+_WORDS = (
+    "happy calm kind brave bright gentle warm honest clever loyal proud polite cheerful serene "
+    "graceful wise generous joyful lively friendly patient tender noble sunny witty sincere keen "
+    "humble lovely radiant fair merry eager pleasant charming "
+    "sad angry cruel tense rude lazy bitter harsh selfish jealous gloomy grim nasty stubborn timid "
+    "vain hostile greedy anxious cold dull mean sour stern weary wicked bleak clumsy foolish moody "
+    "petty reckless ruthless sloppy vile"
+)
+WORDS = tuple(_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -36,7 +61,10 @@ class Lexicon:
 
     words: tuple[str, ...]
     opening: tuple[int, ...]
-    """Which of them may begin a prompt, where no space stands before them."""
+    """Which of them may start a prompt, where no space stands before them."""
+
+
+ALL_WORDS = Lexicon(WORDS, tuple(range(len(WORDS))))
 
 
 @dataclass(frozen=True)
@@ -74,22 +102,22 @@ class Evidence:
         lexicon: Lexicon,
         pair: tuple[str, str],
         *,
-        instead_of_words: str | None = None,
-        instead_of_labels: str | None = None,
+        masked_word: str | None = None,
+        masked_label: str | None = None,
     ) -> list[str]:
         """The prompts; the label comes next, after a space.
 
         Args:
             lexicon: the words.
             pair: the two labels.
-            instead_of_words: stands for every shown word; the one that is asked stays.
-            instead_of_labels: stands for every shown label.
+            masked_word: replaces every shown word; the one that is asked stays.
+            masked_label: replaces every shown label.
         """
         prompts: list[str] = []
         columns = (self.shots, self.words, self.labels, self.query)
         for count, words, labels, query in zip(*(x.tolist() for x in columns), strict=True):
             pairs = ", ".join(
-                f"{instead_of_words or lexicon.words[word]}: {instead_of_labels or pair[label]}"
+                f"{masked_word or lexicon.words[word]}: {masked_label or pair[label]}"
                 for word, label in zip(words[:count], labels[:count], strict=True)
             )
             prompts.append(f"{pairs}{'. ' if pairs else ''}{lexicon.words[query]}:")
@@ -112,7 +140,7 @@ def binary_entropy(p: Tensor) -> Tensor:
     return entropy(torch.stack([p, 1 - p], dim=-1))
 
 
-def draw(
+def sample(
     lexicon: Lexicon,
     generator: Generator,
     *,
@@ -126,11 +154,11 @@ def draw(
     shape = (len(number), max(shots))
     latent = torch.randint(2, (len(number), 1), generator=generator)
     flipped = torch.rand(shape, generator=generator) >= alpha
-    words, query = _draw_words(lexicon, number, shape[1], generator)
+    words, query = _sample_words(lexicon, number, shape[1], generator)
     return Evidence(number, words, latent ^ flipped.long(), query, alpha)
 
 
-def draw_fixed(
+def sample_fixed(
     lexicon: Lexicon,
     generator: Generator,
     *,
@@ -151,38 +179,85 @@ def draw_fixed(
     leader = torch.randint(2, (len(leads), 1), generator=generator)
     labels = (place < fewer[:, None]).long() ^ leader
     number = torch.full_like(leads, shots)
-    words, query = _draw_words(lexicon, number, shots, generator)
+    words, query = _sample_words(lexicon, number, shots, generator)
     return Evidence(number, words, labels, query, alpha)
 
 
-class Expectations(NamedTuple):
-    """Means over all prompts with k pairs, by enumeration."""
+@dataclass(frozen=True)
+class Condition:
+    """N prompts, and what Bayes says to each."""
 
-    posterior_bits: float
-    predictive_bits: float
-    accuracy: float
-    """Of the likelier label; ties are guessed."""
-    unaware_bits: float
-    """H_post that an observer computes who does not know that labels were replaced by coins."""
+    name: str
+    texts: list[str]
+    pair: tuple[str, str]
+    """Labels whose probabilities are read."""
+    shots: Tensor
+    posterior_bits: Tensor
+    """[N] H_post."""
+    predictive_bits: Tensor
+    """[N] H_pred."""
+    unaware_bits: Tensor
+    """[N] H_post from the labels before they were masked, or as if coins were evidence."""
 
 
-def expectations(shots: int, alpha: float = ALPHA) -> Expectations:
-    """Sum over the number of labels that are the latent one."""
-    right = torch.arange(shots + 1).double()
-    ways = torch.tensor([float(math.comb(shots, n)) for n in range(shots + 1)]).double()
-    chance = ways * alpha**right * (1 - alpha) ** (shots - right)
-    difference = 2 * right - shots
-    p = posterior(difference, alpha)
-    bits = binary_entropy(p)
-    hit = (difference > 0).double() + 0.5 * (difference == 0)
-    predicted = binary_entropy(predictive(difference, alpha))
-    coins = ways / 2**shots
-    return Expectations(
-        *(float(x) for x in (chance @ bits, chance @ predicted, chance @ hit, coins @ bits))
+def condition(
+    name: str,
+    evidence: Evidence,
+    lexicon: Lexicon,
+    labels: tuple[str, ...],
+    generator: Generator | None = None,
+) -> Condition:
+    """The main condition or one of `CONTROLS` over the same evidence.
+
+    Args:
+        name: which.
+        evidence: the prompts.
+        lexicon: their words.
+        labels: the pair, and another one for remap.
+        generator: of the coins of shuffled.
+    """
+    if name not in (MAIN, *CONTROLS):
+        raise ValueError(
+            f"there is no condition {name!r}: choose one of {', '.join((MAIN, *CONTROLS))}"
+        )
+    pair = (labels[2], labels[3]) if name == "remap" else (labels[0], labels[1])
+    if name == "shuffled":
+        shape = evidence.labels.shape
+        evidence = replace(evidence, labels=torch.randint(2, shape, generator=generator))
+    blind = name in ("shuffled", "mask_labels")
+    one_bit = torch.ones(len(evidence.shots), dtype=torch.float64)
+    return Condition(
+        name=name,
+        texts=evidence.texts(
+            lexicon,
+            pair,
+            masked_word=MASKED_WORD if name == "mask_words" else None,
+            masked_label=MASKED_LABEL if name == "mask_labels" else None,
+        ),
+        pair=pair,
+        shots=evidence.shots,
+        posterior_bits=one_bit if blind else evidence.posterior_bits,
+        predictive_bits=one_bit if blind else evidence.predictive_bits,
+        unaware_bits=evidence.posterior_bits,
     )
 
 
-def _draw_words(
+def fixed_conditions(
+    lexicon: Lexicon,
+    labels: tuple[str, ...],
+    *,
+    each: int,
+    shots: int = FIXED_SHOTS,
+    seed: int = 0,
+) -> tuple[Condition, Condition]:
+    """Prompts of one length, and the same with labels masked."""
+    evidence = sample_fixed(lexicon, Generator().manual_seed(seed), count=each, shots=shots)
+    shown = condition(MAIN, evidence, lexicon, labels)
+    masked = condition("mask_labels", evidence, lexicon, labels)
+    return replace(shown, name=FIXED), replace(masked, name=BLIND)
+
+
+def _sample_words(
     lexicon: Lexicon, shots: Tensor, most: int, generator: Generator
 ) -> tuple[Tensor, Tensor]:
     """[N, most] shown words and [N] words that are asked, with replacement."""

@@ -7,19 +7,17 @@ import torch
 from scipy import stats
 
 from bayesattn.probes.llm import sula
+from bayesattn.probes.llm.sula import ALL_WORDS, BLIND, FIXED, condition, fixed_conditions
 from bayesattn.probes.llm.sula_answers import Answers, answer, label_pair, read_labels
-from bayesattn.probes.llm.sula_controls import condition
-from bayesattn.probes.llm.sula_examination import BLIND, FIXED, conditions, fixed_conditions
-from bayesattn.probes.llm.sula_measures import calibrate, move
-from bayesattn.probes.llm.sula_words import all_words
+from bayesattn.probes.llm.sula_examination import calibrate, move
 from tests.probes.llm.sula_toys import LABELS, subject
 
 
 def ideal(name="main", count=40, predict=sula.predictive, seed=0, values=None):
     """Who answers as `predict` says, with values along an axis by entropy."""
     generator = torch.Generator().manual_seed(seed)
-    evidence = sula.draw(all_words(), generator, count=count)
-    made = condition(name, evidence, all_words(), LABELS, generator)
+    evidence = sula.sample(ALL_WORDS, generator, count=count)
+    made = condition(name, evidence, ALL_WORDS, LABELS, generator)
     first = predict(evidence.difference, evidence.alpha)
     states = torch.randn(len(first), 6, generator=generator).double() * 0.05
     if values is not None:
@@ -73,7 +71,7 @@ def test_states_that_follow_the_length_alone_are_not():
 
 
 def test_masked_prompts_are_compared_with_the_entropy_they_had():
-    shown, masked = fixed_conditions(all_words(), LABELS, each=6)
+    shown, masked = fixed_conditions(ALL_WORDS, LABELS, each=6)
     assert (shown.name, masked.name) == (FIXED, BLIND)
     assert (masked.unaware_bits == shown.posterior_bits).all()
     states = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).double()
@@ -93,7 +91,8 @@ def test_labels_are_read_by_their_logits(generator):
 
 def test_answers_of_a_model_are_one_prompt_at_a_time():
     model = subject()
-    (main,) = conditions(all_words(), LABELS, prompts=2, controls=())
+    evidence = sula.sample(ALL_WORDS, torch.Generator().manual_seed(0), count=2)
+    main = condition("main", evidence, ALL_WORDS, LABELS)
     answers = answer(model, main, (1, 3))
     pair = label_pair(model, main.pair)
     assert model.tokenizer.convert_ids_to_tokens(list(pair)) == [" dax", " lug"]

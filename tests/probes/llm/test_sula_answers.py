@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from bayesattn.probes.llm.sula_words import (
+from bayesattn.probes.llm.sula import ALL_WORDS, WORDS
+from bayesattn.probes.llm.sula_answers import (
     CANDIDATES,
-    WORDS,
-    all_words,
     check_labels,
     choose_labels,
     even_words,
@@ -89,4 +88,4 @@ def test_even_words_are_one_token_and_begin_alike():
 
 
 def test_with_few_words_of_one_token_all_are_used():
-    assert even_words(encode_with([f" {word}" for word in WORDS[:7]])) == all_words()
+    assert even_words(encode_with([f" {word}" for word in WORDS[:7]])) == ALL_WORDS
