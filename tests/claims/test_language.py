@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from bayesattn.claims import bam_far_heads as heads
-from bayesattn.claims import bam_init as init
+from bayesattn.claims import bam_passkeys as passkeys
 from bayesattn.claims import bam_perplexity as perplexity
-from bayesattn.claims import bam_retrieval as retrieval
-from bayesattn.claims import reach
 from bayesattn.evals.passkey import passkey
 from bayesattn.ledger.jobs import MeasurementJob
 from bayesattn.ledger.language_models import FROZEN, SOONER, UNIFORM, VARIANTS, after
@@ -31,7 +29,7 @@ SMALL = {
     "samples": 1,
 }
 STUDIES = {
-    retrieval.BamRetrieval: {"variants": ("RoPE", "RoPE, YaRN", SOONER)},
+    passkeys.BamRetrieval: {"variants": ("RoPE", "RoPE, YaRN", SOONER)},
     perplexity.BamPerplexity: {"variants": ("RoPE", SOONER), "stretch": 2, "sequences": 2},
     heads.BamFarHeads: {"draws": 2},
 }
@@ -64,7 +62,7 @@ def test_what_is_judged_is_trained(kind):
 
 
 def test_the_three_studies_share_their_models(runs, monkeypatch):
-    small(retrieval.BamRetrieval).measure(Tier.QUICK, 0)
+    small(passkeys.BamRetrieval).measure(Tier.QUICK, 0)
     known = set(runs.glob("language-*"))
     assert len(known) == 2  # YaRN is RoPE until it reads
     for kind in (perplexity.BamPerplexity, heads.BamFarHeads):
@@ -75,7 +73,7 @@ def test_the_three_studies_share_their_models(runs, monkeypatch):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("tier", Tier)
 def test_every_variant_is_a_model_that_can_be_built_and_changed_later(variant, tier):
-    recipe = retrieval.BamRetrieval.recipes[tier]
+    recipe = passkeys.BamRetrieval.recipes[tier]
     language = recipe.language(variant)
     config = language.model_config(**after(VARIANTS[variant].later, recipe.length, 10_000, 16))
     assert isinstance(config, BayesConfig)
@@ -86,7 +84,7 @@ def test_every_variant_is_a_model_that_can_be_built_and_changed_later(variant, t
 
 @pytest.mark.parametrize(("variant", "moves"), [(SOONER, True), (FROZEN, False)])
 def test_frozen_priors_stay_and_slow_ones_move(runs, variant, moves):
-    recipe = small(retrieval.BamRetrieval).recipes[Tier.QUICK]
+    recipe = small(passkeys.BamRetrieval).recipes[Tier.QUICK]
     model = open_language(recipe.training_of(variant, 0).train())
     before = recipe.language(variant).build(model.tokenizer, 0)
     slow = [
@@ -106,17 +104,17 @@ def test_keys_are_left_out_only_where_a_prior_can_prove_it(runs, monkeypatch):
         asked.append(tolerance)
         return passkey(*args, tolerance=tolerance, **settings)
 
-    monkeypatch.setattr(reach, "passkey", noted)
-    recipe = small(retrieval.BamRetrieval).recipes[Tier.QUICK]
+    monkeypatch.setattr(passkeys, "passkey", noted)
+    recipe = small(passkeys.BamRetrieval).recipes[Tier.QUICK]
     loose = dataclasses.replace(recipe, tolerance=1e-6)
     for name in ("RoPE", SOONER):
-        reach.accuracy_by_length(loose, name, 0)
+        loose.accuracy(name, 0)
     assert asked == [None, None, 1e-6, 1e-6]
 
 
 def test_scalings_of_rope_do_nothing_at_the_training_length():
     plain = VARIANTS["RoPE"].trained
-    recipe = retrieval.BamRetrieval.recipes[Tier.QUICK]
+    recipe = passkeys.BamRetrieval.recipes[Tier.QUICK]
     torch.manual_seed(0)
     tokens = torch.randint(60, (1, 32))
     logits = {}
@@ -155,7 +153,7 @@ def verdict(kind, **variants):
 
 def accuracies(inside, farthest):
     return [
-        reach.Accuracy(by_length=[first, last])
+        passkeys.Accuracy(by_length=[first, last])
         for first, last in zip(inside, farthest, strict=True)
     ]
 
@@ -168,21 +166,21 @@ def learnt(published, rope, inside=(1.0, 1.0, 0.95)):
     ("published", "rope", "outcome"),
     [
         ([1.0, 0.95, 1.0], [0.0, 0.0, 0.0], Outcome.SUPPORTED),
-        ([0.3, 0.35, 0.3], [0.0, 0.0, 0.0], Outcome.REFUTED),  # does not reach
+        ([0.3, 0.35, 0.3], [0.0, 0.0, 0.0], Outcome.REFUTED),  # not accurate
         ([1.0, 0.95, 1.0], [1.0, 0.95, 1.0], Outcome.REFUTED),  # others do, too
         ([1.0, 0.2, 1.0], [0.0, 0.0, 0.0], Outcome.INCONCLUSIVE),
     ],
 )
-def test_retrieval_must_reach_and_lead(published, rope, outcome):
-    found = verdict(retrieval.BamRetrieval, **learnt(published, rope))
+def test_retrieval_must_be_accurate_and_lead(published, rope, outcome):
+    found = verdict(passkeys.BamRetrieval, **learnt(published, rope))
     assert found.outcome is outcome
     assert found.measured == pytest.approx(sum(published) / 3)
     assert found.interval == mean_interval(published)
 
 
-def test_retrieval_that_was_never_learnt_says_nothing_of_reach():
+def test_retrieval_that_was_never_learnt_says_nothing_of_longer_prompts():
     numbers = learnt([0.0, 0.1, 0.0], [0.0, 0.0, 0.0], inside=[0.0, 0.1, 0.0])
-    found = verdict(retrieval.BamRetrieval, **numbers)
+    found = verdict(passkeys.BamRetrieval, **numbers)
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "at the training length" in found.reason
 
@@ -196,21 +194,23 @@ def test_retrieval_that_was_never_learnt_says_nothing_of_reach():
         ([0.1, 0.0, 0.1], [0.9, 0.8, 0.9], 0.2, Outcome.INCONCLUSIVE),  # nobody has learnt it
     ],
 )
-def test_the_uniform_beginning_must_lead_the_best_other(uniform, mixed, inside, outcome):
+def test_the_uniform_initialisation_must_lead_the_best_other(uniform, mixed, inside, outcome):
     numbers = {UNIFORM: accuracies([inside] * 3, uniform)}
     numbers[SOONER] = accuracies([inside] * 3, mixed)
-    found = verdict(init.BamInit, **numbers)
+    found = verdict(passkeys.BamInit, **numbers)
     assert found.outcome is outcome
     assert found.measured == pytest.approx((sum(uniform) - sum(mixed)) / 3)
 
 
 def test_ablations_of_the_prior_begin_like_what_is_judged_but_for_one_thing():
-    full = init.BamInit.recipes[Tier.FULL]
+    full = passkeys.BamInit.recipes[Tier.FULL]
     own = vars(full.language(SOONER)) | vars(full.training_of(SOONER, 0).config)
-    for name in (*init.BEGINNINGS, *init.ABLATIONS):
+    for name in (*passkeys.INITIALISATIONS, *passkeys.ABLATIONS):
         other = vars(full.language(name)) | vars(full.training_of(name, 0).config)
         changed = {key for key in own if own[key] != other[key]}
-        assert len(changed) == (2 if name == init.PUBLISHED else 0 if name == SOONER else 1), name
+        assert len(changed) == (2 if name == passkeys.PUBLISHED else 0 if name == SOONER else 1), (
+            name
+        )
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_frequency_is_the_perplexity_without_context():
 
 
 def test_long_prompts_are_few():
-    recipe = retrieval.BamRetrieval.recipes[Tier.FULL]
+    recipe = passkeys.BamRetrieval.recipes[Tier.FULL]
     factors = (1, 32, 64, 128, 256, 512)
     others = [recipe.prompts("NoPE", 128 * factor) for factor in factors]
     assert others == [(10, 2), (10, 2), (5, 1), (5, 1), (3, 1), (3, 1)]
@@ -276,7 +276,7 @@ def test_long_prompts_are_few():
 
 
 def test_more_variants_and_seeds_leave_what_was_measured(runs, tmp_path):
-    study = small(retrieval.BamRetrieval)
+    study = small(passkeys.BamRetrieval)
     job = MeasurementJob(study, Tier.QUICK, 0, tmp_path, "RoPE")
     job.run()
     recipe = study.recipes[Tier.QUICK]

@@ -12,14 +12,9 @@ from bayesattn.ledger.typed import to_plain
 
 LEDGER = Ledger.load(Path(__file__).parents[2] / "results" / "ledger.json")
 NOT_YET = {
-    "bam-far-heads",
-    "bam-init",
     "bam-laplace",
-    "bam-perplexity",
-    "bam-retrieval",
     "bam-size",
     "bam-uniform",
-    "cot-extender",
     "dynamics-em",
     "dynamics-frame-precision",
     "dynamics-routing",
@@ -34,11 +29,6 @@ NOT_YET = {
     "llm-domain",
     "llm-sula",
     "llm-values",
-    "ours-prior-tunnel",
-    "tunnel-bijection",
-    "tunnel-hmm",
-    "tunnel-mlp",
-    "tunnel-primitives",
 }
 """Claims without a dataclass as result, or with recorded numbers in an older form: to be empty."""
 

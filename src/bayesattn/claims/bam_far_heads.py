@@ -9,17 +9,16 @@ others, each time at every length. Made local means the log-prior -r/2 from then
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 import torch
 
-from bayesattn.claims.bam_retrieval import BamRetrieval
-from bayesattn.claims.reach import ReachRecipe
+from bayesattn.claims.bam_passkeys import PasskeyRecipe
+from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.passkey import passkey
 from bayesattn.ledger.language_models import LanguageTraining
-from bayesattn.ledger.study import Claim, Picture, Study, Tier, Verdict
+from bayesattn.ledger.study import Picture, Study, Tier, Verdict
 from bayesattn.models.open import LanguageModel
 from bayesattn.priors import GeneralizedGaussian
 from bayesattn.stats import judge_all, judge_effect, judge_given
@@ -27,12 +26,11 @@ from bayesattn.stats import judge_all, judge_effect, judge_given
 SLOPE = 0.5
 NEEDED = 0.2
 """Accuracy that the far heads must cost more than others."""
-Head = tuple[int, int]
-"""Layer and head."""
+LayerHead = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FarHeadsRecipe(ReachRecipe):
+class FarHeadsRecipe(PasskeyRecipe):
     """The models of bam-retrieval, with some heads changed."""
 
     share: float = 0.25
@@ -43,18 +41,16 @@ class FarHeadsRecipe(ReachRecipe):
 
 @dataclass(frozen=True, kw_only=True)
 class FarHeads:
-    """Shapes of all heads, and accuracies by length."""
+    """Shapes of all heads; accuracies by length as trained and with heads made local."""
 
     beta: list[float]
     as_trained: list[float]
     without_far: list[float]
-    """With far heads made local."""
     without_others: list[float]
-    """With as many others made local."""
 
     @property
     def effect(self) -> float:
-        """What far heads cost more than others, at the farthest length."""
+        """Accuracy that far heads cost more than others, at the farthest length."""
         return self.without_others[-1] - self.without_far[-1]
 
     @property
@@ -64,55 +60,22 @@ class FarHeads:
 
 
 def _states(found: Mapping[int, FarHeads]) -> dict[str, list[float]]:
-    """Accuracy by length in every state, means over seeds."""
-    seeds = found.values()
+    """Accuracy by length, means over seeds."""
     return {
-        "as trained": np.mean([one.as_trained for one in seeds], 0).tolist(),
-        "far heads made local": np.mean([one.without_far for one in seeds], 0).tolist(),
-        "others made local": np.mean([one.without_others for one in seeds], 0).tolist(),
+        "as trained": mean_curve(found, lambda one: one.as_trained),
+        "far heads made local": mean_curve(found, lambda one: one.without_far),
+        "others made local": mean_curve(found, lambda one: one.without_others),
     }
 
 
-def _recipe(tier: Tier, lengths: tuple[str, ...]) -> FarHeadsRecipe:
-    recipe = BamRetrieval.recipes[tier]
-    fields = {**vars(recipe), "lengths": lengths, "variants": (recipe.judged,)}
-    return FarHeadsRecipe(**fields)
-
-
-@register
+@register("bam-far-heads")
 class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
     """Makes far heads local and asks for passkeys again."""
 
-    claim = Claim(
-        id="bam-far-heads",
-        statement="Heads with a negative shape β emerge in training, look far, and are needed for "
-        "far retrieval.",
-        source="Bianchessi et al., Bayesian Attention Mechanism, arXiv 2505.22842: section 3.3",
-        reported="β < 0 is required for far retrieval (third-party notes on the paper)",
-    )
-    method = (
-        "In the models of bam-retrieval that it is judged by, a quarter of all heads, those "
-        "with the most negative β, are made local: log-prior -r/2. Passkeys are asked for again at "
-        "several lengths. As many heads drawn at random from the others, several times, are the "
-        "control. The claim needs heads with β < 0, and at the farthest length a loss of accuracy "
-        "at least 0.2 larger than the control's. Without an accuracy of 0.2 to lose there is "
-        "nothing to judge by."
-    )
-    null = "The loss of accuracy when as many other heads are made local."
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: _recipe(Tier.QUICK, ("1x", "4x")),
-            Tier.FULL: _recipe(Tier.FULL, ("1x", "4x", "16x", "64x")),
-            Tier.PAPER: _recipe(Tier.PAPER, ("1x", "8x", "64x")),
-        }
-    )
-
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, LanguageTraining]:
-        """One model per variant."""
         return self.recipes[tier].trainings(seed)
 
     def measure(self, tier: Tier, seed: int) -> FarHeads:
-        """β of all heads; accuracy by length as trained, without far heads, without others."""
         recipe = self.recipes[tier]
         shapes = betas(recipe.model(recipe.judged, seed, recipe.length))
         order = sorted(shapes, key=lambda head: shapes[head])
@@ -141,36 +104,28 @@ class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
             f"loss at {farthest} beyond the control's": effect,
             "share of heads with β < 0": judge_effect(negative),
         }
-        accuracy = [one.as_trained[-1] for one in found.values()]
-        to_lose = judge_effect(accuracy, minimum=NEEDED)
+        to_lose = judge_effect([one.as_trained[-1] for one in found.values()], minimum=NEEDED)
         judgement = judge_given(f"accuracy at {farthest} as trained", to_lose, judge_all(parts))
-        told = "; ".join(
+        states = "; ".join(
             f"{state} {', '.join(f'{value:.2f}' for value in values)}"
             for state, values in _states(found).items()
         )
-        shown = f"{judgement.reason} Share of heads with β < 0: "
-        shown += f"{np.mean(negative):.2f}. Accuracy at {', '.join(recipe.lengths)}: "
+        told = f"{judgement.reason} Share of heads with β < 0: {np.mean(negative):.2f}. "
+        told += f"Accuracy at {', '.join(recipe.lengths)}: {states}."
         # whichever part decides, the number to show is the loss
         return self.verdict(
-            judgement._replace(
-                reason=f"{shown}{told}.", value=effect.value, interval=effect.interval
-            ),
+            judgement._replace(reason=told, value=effect.value, interval=effect.interval),
             tier=tier,
             seeds=tuple(found),
-            unit=f"accuracy lost at {recipe.lengths[-1]} beyond the control's",
+            unit=f"accuracy lost at {farthest} beyond the control's",
             null=0.0,
         )
 
     def draw(self, tier: Tier, found: Mapping[int, FarHeads]) -> list[Picture]:
         """Accuracy by length, and the shapes."""
-        from matplotlib.figure import Figure
-
-        recipe = self.recipes[tier]
-        figure = Figure(figsize=(8, 3.4), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        factors = [float(length.removesuffix("x")) for length in recipe.lengths]
+        figure, (left, right) = panels(2)
         for state, values in _states(found).items():
-            left.plot(factors, values, "o-", label=state)
+            left.plot(self.recipes[tier].factors, values, "o-", label=state)
         left.set_xscale("log", base=2)
         left.set(xlabel="prompt, in training lengths", ylabel="passkeys retrieved", ylim=(0, 1.05))
         left.legend(fontsize=8)
@@ -185,13 +140,12 @@ class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
 
 
 def priors(model: LanguageModel) -> list[GeneralizedGaussian]:
-    """Of every layer, in order."""
+    """One for each layer."""
     modules = model.model.modules()
     return [module for module in modules if isinstance(module, GeneralizedGaussian)]
 
 
-def betas(model: LanguageModel) -> dict[Head, float]:
-    """Shape of every head."""
+def betas(model: LanguageModel) -> dict[LayerHead, float]:
     return {
         (layer, head): float(beta)
         for layer, prior in enumerate(priors(model))
@@ -200,7 +154,7 @@ def betas(model: LanguageModel) -> dict[Head, float]:
 
 
 @torch.no_grad()
-def make_local(model: LanguageModel, heads: Sequence[Head]) -> None:
+def make_local(model: LanguageModel, heads: Sequence[LayerHead]) -> None:
     """Give these heads the log-prior -r/2."""
     for layer, head in heads:
         prior = priors(model)[layer]
@@ -208,7 +162,7 @@ def make_local(model: LanguageModel, heads: Sequence[Head]) -> None:
         prior.theta_beta[head] = 1.0
 
 
-def accuracies(recipe: FarHeadsRecipe, seed: int, heads: Sequence[Head]) -> list[float]:
+def accuracies(recipe: FarHeadsRecipe, seed: int, heads: Sequence[LayerHead]) -> list[float]:
     """By length, with these heads made local."""
     model = recipe.model(recipe.judged, seed, recipe.length)
     make_local(model, heads)

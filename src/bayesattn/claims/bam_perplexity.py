@@ -1,4 +1,4 @@
-"""bam-perplexity: is the reach paid for with perplexity?
+"""bam-perplexity: is length extrapolation paid for with perplexity?
 
     ratio = perplexity(GGD + SSMax) / perplexity(RoPE)
 
@@ -7,15 +7,15 @@ on held-out text, at the training length; by position up to many times that leng
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bayesattn.claims.bam_retrieval import BamRetrieval
-from bayesattn.claims.reach import ReachRecipe, VariantStudy
+from bayesattn.claims.bam_passkeys import PasskeyRecipe, VariantStudy
+from bayesattn.claims.panels import draw_lengths, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.perplexity import held_out, perplexity
-from bayesattn.ledger.study import Claim, Picture, Tier, Verdict
+from bayesattn.ledger.study import Picture, Tier, Verdict
 from bayesattn.stats import judge_below
 
 REFERENCE = "RoPE"
@@ -26,7 +26,7 @@ CORPUS = "pydoc"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerplexityRecipe(ReachRecipe):
+class PerplexityRecipe(PasskeyRecipe):
     """The models of bam-retrieval, on text."""
 
     stretch: int
@@ -48,38 +48,11 @@ class Perplexities:
 Found = Mapping[int, Mapping[str, Perplexities]]
 
 
-def _recipe(tier: Tier, stretch: int) -> PerplexityRecipe:
-    return PerplexityRecipe(**vars(BamRetrieval.recipes[tier]), stretch=stretch)
-
-
-@register
+@register("bam-perplexity")
 class BamPerplexity(VariantStudy[PerplexityRecipe, Perplexities]):
     """Reads held-out text with the models of bam-retrieval."""
 
-    claim = Claim(
-        id="bam-perplexity",
-        statement="A learned generalised Gaussian prior with SSMax has a perplexity comparable to "
-        "that of other encodings.",
-        source="Bianchessi et al., Bayesian Attention Mechanism, arXiv 2505.22842: abstract, "
-        "appendix D.1",
-        reported="comparable to ALiBi; on Wikipedia RoPE slightly better",
-    )
-    method = (
-        "The models of bam-retrieval read held-out text of the Python documentation. At the "
-        "training length the perplexity of the learned prior must not exceed that of RoPE by "
-        "5%. Perplexity by position, up to many training lengths, is recorded for all."
-    )
-    null = "Perplexity of predicting every token by its frequency alone, over that of RoPE."
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: _recipe(Tier.QUICK, 8),
-            Tier.FULL: _recipe(Tier.FULL, 32),
-            Tier.PAPER: _recipe(Tier.PAPER, 32),
-        }
-    )
-
     def measure_part(self, tier: Tier, seed: int, part: str) -> Perplexities:
-        """Perplexity at the training length and by window, of one variant."""
         recipe = self.recipes[tier]
         tokens = recipe.length * recipe.stretch
         model = recipe.model(part, seed, tokens)
@@ -99,20 +72,21 @@ class BamPerplexity(VariantStudy[PerplexityRecipe, Perplexities]):
     def judge(self, tier: Tier, found: Found) -> Verdict:
         """The ratio at the training length."""
         recipe = self.recipes[tier]
-        ratios = [one[recipe.judged].inside / one[REFERENCE].inside for one in found.values()]
         reference = [one[REFERENCE] for one in found.values()]
+        ratios = [one[recipe.judged].inside / one[REFERENCE].inside for one in found.values()]
         judgement = judge_below(ratios, limit=COMPARABLE)
-        inside, far = (
-            ", ".join(f"{v} {mean:.3g}" for v, mean in means.items())
-            for means in (
-                {v: np.mean([one[v].inside for one in found.values()]) for v in recipe.variants},
-                {v: np.mean([o[v].by_window[-1] for o in found.values()]) for v in recipe.variants},
-            )
+        by_variant = {name: [one[name] for one in found.values()] for name in recipe.variants}
+        inside = ", ".join(
+            f"{name} {np.mean([one.inside for one in own]):.3g}" for name, own in by_variant.items()
         )
-        said = f"{judgement.reason} Perplexity at the training length: {inside}; "
-        said += f"in the last window of {recipe.stretch} training lengths: {far}."
+        far = ", ".join(
+            f"{name} {np.mean([one.by_window[-1] for one in own]):.3g}"
+            for name, own in by_variant.items()
+        )
+        told = f"{judgement.reason} Perplexity at the training length: {inside}; "
+        told += f"in the last window of {recipe.stretch} training lengths: {far}."
         return self.verdict(
-            judgement._replace(reason=said),
+            judgement._replace(reason=told),
             tier=tier,
             seeds=tuple(found),
             unit=f"times the perplexity of {REFERENCE}",
@@ -120,27 +94,22 @@ class BamPerplexity(VariantStudy[PerplexityRecipe, Perplexities]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Perplexity by position."""
-        from matplotlib.figure import Figure
-
         recipe = self.recipes[tier]
-        figure = Figure(figsize=(7, 3.8), layout="constrained")
-        axes = figure.add_subplot(yscale="log")
-        axes.set_xscale("log", base=2)
+        figure, (axes,) = panels(size=(7, 3.8))
         frequency = float(np.mean([one[REFERENCE].frequency for one in found.values()]))
-        for variant in recipe.variants:
-            windows = np.mean([one[variant].by_window for one in found.values()], 0)
-            style = "-" if "SSMax" in variant else "--"
-            axes.plot(range(1, len(windows) + 1), windows, style, label=variant)
         axes.axhline(frequency, color="grey", ls=":", label="by frequency")
-        axes.set(xlabel="position, in training lengths", ylabel="perplexity")
-        axes.legend(fontsize=6, ncols=2)
+        curves = {
+            name: mean_curve(found, lambda one, v=name: one[v].by_window)
+            for name in recipe.variants
+        }
+        draw_lengths(axes, range(1, 1 + len(curves[REFERENCE])), curves)
+        axes.set(xlabel="position, in training lengths", ylabel="perplexity", yscale="log")
         caption = "Perplexity of held-out text by position; means over seeds."
         alt = "One line per encoding over the position, some rising beyond the training length."
         return [Picture("positions", figure, caption, alt)]
 
 
-def _by_frequency(tokens: np.ndarray) -> float:
+def _by_frequency(tokens: NDArray[np.int64]) -> float:
     """Perplexity of the frequencies of these very tokens: the best that no context allows."""
     share = np.bincount(tokens) / len(tokens)
     share = share[share > 0]

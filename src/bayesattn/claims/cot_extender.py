@@ -23,7 +23,6 @@ and a language model are recorded beside it and decide nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from bayesattn.evals.chains import (
     measure_overwriting,
     measure_tracking,
 )
-from bayesattn.ledger.study import Claim, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.models.architectures import Transformer, count_parameters, match_parameters
 from bayesattn.probes.chain import Way, measure_chain
@@ -196,82 +195,9 @@ class Chains:
 Found = Mapping[int, Chains]
 
 
-@register
+@register("cot-extender")
 class CotExtender(Study[ChainRecipe, Chains]):
     """Trains models on hops with and without scratch, and lets them write it themselves."""
-
-    claim = Claim(
-        id="cot-extender",
-        statement="Chain of thought extends inference: each written step is another pass, so that "
-        "a model that runs out of layers goes on exactly.",
-        source="Misra, Attention Is Bayesian Inference, essay of December 2025 on arXiv 2512.22471",
-        reported="no experiment: a picture of short moves along the manifold against one long jump",
-    )
-    method = (
-        "Small transformers of one size follow a partly revealed permutation for a number of hops, "
-        "directly, with each hop written down, with as many blanks, with the hops of another "
-        "sequence or with each second hop. They write their scratch themselves, many times, and "
-        "the mean of their answers is compared with the exact posterior. The claim needs a knee "
-        "without a scratch, none with it, blanks that do not help, and answers that follow an "
-        "overwritten symbol."
-    )
-    null = "Blanks in place of the written hops: they save nothing over themselves."
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: ChainRecipe(
-                seeds=2,
-                alphabet=6,
-                hops=3,
-                arms=(("direct", 2), ("cot", 2), ("filler", 2)),
-                width=48,
-                steps=600,
-                lr=4e-3,
-                sequences=240,
-                chains=32,
-                prompts=2,
-            ),
-            Tier.FULL: ChainRecipe(
-                seeds=3,
-                alphabet=8,
-                hops=6,
-                arms=(
-                    *(("direct", depth) for depth in (2, 3, 4)),
-                    *(("cot", depth) for depth in (2, 4)),
-                    *(("filler", depth) for depth in (2, 4)),
-                    ("shuffled", 2),
-                    *(("short", depth) for depth in (2, 4)),
-                ),
-                tracks=(("S5", "none"), ("S5", "filler"), ("S5", "product"), ("Z5", "none")),
-                track_steps=3000,
-                width=64,
-                steps=4500,
-                sequences=1200,
-                prompts=50,
-            ),
-            Tier.PAPER: ChainRecipe(
-                seeds=5,
-                alphabet=16,
-                hops=8,
-                arms=tuple(
-                    (mode, depth)
-                    for mode in ("direct", "cot", "filler", "shuffled", "short")
-                    for depth in (2, 3, 4, 6)
-                ),
-                tracks=tuple(
-                    (group, scratch)
-                    for group in ("S5", "Z5")
-                    for scratch in ("none", "filler", "product", "argmax")
-                ),
-                width=128,
-                steps=20_000,
-                track_steps=20_000,
-                batch_size=128,
-                lr=2e-3,
-                sequences=1600,
-                prompts=50,
-            ),
-        }
-    )
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
         return self.recipes[tier].trainings(seed)

@@ -32,7 +32,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ from bayesattn.claims.tunnel_architectures import FOUND
 from bayesattn.claims.tunnel_hmm import Extrapolation, Found, extrapolation
 from bayesattn.evals.fidelity import Fidelity, measure_stretched
 from bayesattn.evals.fidelity import measure as measure_fidelity
-from bayesattn.ledger.study import Claim, PartedStudy, Picture, Recipe, Tier, Verdict
+from bayesattn.ledger.study import PartedStudy, Picture, Recipe, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.models.architectures import Architecture, Mamba, Transformer, match_parameters
 from bayesattn.models.architectures.matching import count_parameters
@@ -223,59 +222,9 @@ def _recurrent(recipe: PriorRecipe) -> Architecture:
     return match_parameters(Mamba(layers=recipe.layers, width=recipe.width), tunnel, budget)
 
 
-@register
+@register("ours-prior-tunnel")
 class OursPriorTunnel(PartedStudy[PriorRecipe, Extrapolation]):
     """Trains one transformer under many priors and follows it past the horizon."""
-
-    claim = Claim(
-        id="ours-prior-tunnel",
-        statement="A learned positional prior keeps inference exact beyond the training horizon, "
-        "where position encodings lose it.",
-        source="ours: the priors of arXiv 2505.22842 in the tunnels of arXiv 2512.22471",
-        reported="not measured by anyone; learned positions lose 400 to 600 times in five steps",
-    )
-    method = (
-        "One transformer under nine priors and encodings, with and without SSMax, is trained on "
-        "hidden Markov models, bijections with returning keys and recall, and asked at ten times "
-        "the length. The learned prior, with the header exempt where there is one, must keep its "
-        "error beyond the horizon below twice that inside, and have less than half the KL of "
-        "learned absolute positions and of RoPE."
-    )
-    null = (
-        "Equal KL, 0 doublings, or an equal error, 1 time; the uniform predictor and the best "
-        "constant entropy beyond the horizon are recorded beside it."
-    )
-    recipes = MappingProxyType(
-        {
-            # the hmm of the quick tier is that of tunnel-hmm, so two of three models are shared
-            Tier.QUICK: PriorRecipe(
-                seeds=2,
-                encodings=(LEARNED, ROPE, EXEMPT),
-                ssmax=False,
-                tunnels=("hmm",),
-                ingredients=(),
-                steps=700,
-                sequences=300,
-            ),
-            Tier.FULL: PriorRecipe(
-                seeds=3, steps=1200, bijection_steps=800, recall_steps=2000, longer=6
-            ),
-            Tier.PAPER: PriorRecipe(
-                seeds=5,
-                states=5,
-                length=20,
-                layers=4,
-                width=96,
-                alphabet=32,
-                pairs=16,
-                steps=6000,
-                bijection_steps=4000,
-                recall_steps=6000,
-                longer=8,
-                sequences=1000,
-            ),
-        }
-    )
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
         recipe = self.recipes[tier]

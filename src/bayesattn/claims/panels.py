@@ -34,6 +34,16 @@ def draw_curves(axes: Any, curves: Mapping[str, Sequence[float]], **style: Any) 
     axes.legend(fontsize=8)
 
 
+def draw_lengths(
+    axes: Any, lengths: Sequence[float], curves: Mapping[str, Sequence[float]]
+) -> None:
+    """A line for each variant over lengths that double; dashed without SSMax."""
+    for name, values in curves.items():
+        axes.plot(lengths, values, "-" if "SSMax" in name else "--", label=name)
+    axes.set_xscale("log", base=2)
+    axes.legend(fontsize=7, ncols=1 + len(curves) // 12)
+
+
 def draw_rows(axes: Any, rows: Mapping[str, Sequence[float]], **style: Any) -> None:
     """A row for each name, with a point for each seed."""
     for row, values in enumerate(rows.values()):

@@ -19,17 +19,16 @@ entropy error the share rewards only the right distribution; it is 1 for Bayes a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from types import MappingProxyType
 
 import numpy as np
 
 from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import Part
-from bayesattn.ledger.study import Claim, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.models.architectures import (
     LSTM,
@@ -170,70 +169,9 @@ Failures = Mapping[str, Mapping[str, Failure]]
 """By task and architecture."""
 
 
-@register
+@register("tunnel-mlp")
 class TunnelMLP(Study[EqualRecipe, Failures]):
     """Trains a transformer and four MLPs of its size on bijections and hidden Markov models."""
-
-    claim = Claim(
-        id="tunnel-mlp",
-        statement="MLPs of the same capacity fail at inference that transformers do: attention is "
-        "necessary.",
-        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
-        "sections 3 and 4, table 1",
-        reported="bijection 1.85 bits and hidden Markov model 0.40 bits, both the uniform "
-        "predictor's error",
-    )
-    method = (
-        "A transformer and four MLPs with as many parameters (within 2%) are trained on the same "
-        "sequences with the same optimiser. An MLP fails a task if its entropy error is more than "
-        "ten times the transformer's. The claim holds if every MLP that can see the context fails "
-        "both tasks."
-    )
-    null = (
-        "The transformer itself, ratio 1. The MLP that sees no context and the uniform predictor, "
-        "which it should equal, are recorded beside it."
-    )
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: EqualRecipe(
-                seeds=2,
-                alphabet=10,
-                states=3,
-                length=10,
-                pairs=2,
-                layers=2,
-                width=64,
-                steps=300,
-                recall_steps=300,
-                batch_size=32,
-            ),
-            Tier.FULL: EqualRecipe(
-                seeds=3,
-                alphabet=20,
-                states=5,
-                length=20,
-                pairs=4,
-                layers=3,
-                width=64,
-                steps=2000,
-                recall_steps=3000,
-            ),
-            Tier.PAPER: EqualRecipe(
-                seeds=5,
-                alphabet=20,
-                states=5,
-                length=20,
-                pairs=64,
-                layers=6,
-                width=192,
-                heads=6,
-                steps=50_000,
-                recall_steps=50_000,
-                batch_size=256,
-                lr=1e-3,
-            ),
-        }
-    )
 
     names = (TRANSFORMER, *CONTEXTS, BLIND)
 
@@ -307,34 +245,9 @@ Primitives = Mapping[str, Mapping[str, Primitive]]
 """By task and architecture."""
 
 
-@register
+@register("tunnel-primitives")
 class TunnelPrimitives(Study[EqualRecipe, Primitives]):
     """Trains five architectures of one size on the tasks of three primitives."""
-
-    claim = Claim(
-        id="tunnel-primitives",
-        statement="Only the transformer has all three primitives of inference: accumulation, "
-        "transport and random-access binding.",
-        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
-        "version 3, abstract",
-        reported="transformer 3 of 3, Mamba 2, LSTM 1, MLP 0",
-    )
-    method = (
-        "Five architectures with as many parameters (within 2%) are trained on the same sequences "
-        "of each task with the same optimiser. An architecture has a primitive if it removes 90% "
-        "of the divergence from Bayes that the uniform predictor leaves. The claim holds if the "
-        "transformer has all three and no other architecture has."
-    )
-    null = "The uniform predictor, share 0."
-    # The quick tier shares its models with tunnel-mlp. Beyond, the transformer begins with slopes
-    # that single out a token's neighbours: with ALiBi's it did not find recall in 3,000 steps.
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: TunnelMLP.recipes[Tier.QUICK],
-            Tier.FULL: replace(TunnelMLP.recipes[Tier.FULL], init="sharp", recall_steps=6000),
-            Tier.PAPER: replace(TunnelMLP.recipes[Tier.PAPER], init="sharp"),
-        }
-    )
 
     names = (TRANSFORMER, *OTHERS)
 

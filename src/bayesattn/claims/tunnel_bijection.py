@@ -9,14 +9,12 @@ different trivial predictors, so they are measured apart.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
 from bayesattn.claims.registry import register
 from bayesattn.ledger.exhibits import belief_exhibit
 from bayesattn.ledger.study import (
-    Claim,
     Exhibit,
     Picture,
     Recipe,
@@ -78,62 +76,9 @@ class Elimination:
 Found = Mapping[int, Mapping[str, Elimination]]
 
 
-@register
+@register("tunnel-bijection")
 class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
     """Trains transformers on fresh bijections, with and without returning keys."""
-
-    claim = Claim(
-        id="tunnel-bijection",
-        statement="Small transformers track the exact posterior of hypothesis elimination to "
-        "1e-3 to 1e-2 bits.",
-        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
-        "section 3, figure 1",
-        reported="0.003 bits (text), 0.007 (version 3), alphabet 20",
-    )
-    method = (
-        "A transformer with a learned positional prior is trained on fresh bijections against the "
-        "exact posterior, once with keys that never return and once with keys that do. On 2000 "
-        "held-out bijections the mean of |H(model) - H(Bayes)| over all key positions must stay "
-        "below 0.01 bits in both. In the full tier a third model learns from sampled values."
-    )
-    null = (
-        "The uniform predictor, whose error is known exactly; the same network before training is "
-        "recorded beside it."
-    )
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: BijectionRecipe(
-                seeds=2,
-                alphabet=10,
-                layers=2,
-                width=64,
-                steps=700,
-                recall_steps=1500,
-                sampled=False,
-            ),
-            Tier.FULL: BijectionRecipe(
-                seeds=3,
-                alphabet=20,
-                layers=2,
-                width=64,
-                steps=6000,
-                recall_steps=10000,
-                sampled=True,
-            ),
-            Tier.PAPER: BijectionRecipe(
-                seeds=5,
-                alphabet=20,
-                layers=6,
-                width=192,
-                heads=6,
-                steps=50_000,
-                recall_steps=50_000,
-                batch_size=256,
-                lr=1e-3,
-                sampled=True,
-            ),
-        }
-    )
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
         """With and without returning keys; from sampled labels, too, if the recipe says so."""

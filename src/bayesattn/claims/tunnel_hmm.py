@@ -10,7 +10,6 @@ exempt from it: a header is not far away, however long the sequence.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import Fidelity, Part
 from bayesattn.ledger.exhibits import belief_exhibit
 from bayesattn.ledger.study import (
-    Claim,
     Exhibit,
     Picture,
     Recipe,
@@ -109,48 +107,9 @@ def _errors(part: Part) -> Errors:
     )
 
 
-@register
+@register("tunnel-hmm")
 class TunnelHMM(Study[HMMRecipe, Mapping[str, Extrapolation]]):
     """Trains transformers on fresh hidden Markov models and follows them past the horizon."""
-
-    claim = Claim(
-        id="tunnel-hmm",
-        statement="Small transformers track the exact filter of a hidden Markov model to "
-        "hundredths of a bit, also beyond the training horizon.",
-        source="Agarwal et al., The Bayesian Geometry of Transformer Attention, arXiv 2512.22471: "
-        "section 4, table 1",
-        reported="7.5e-5 bits inside (version 1) or 0.049 (version 3); 0.038 to 0.048 beyond, to "
-        "2.5 times the horizon",
-    )
-    method = (
-        "Transformers with learned absolute positions, as the authors use, are trained on fresh "
-        "hidden Markov models against the exact filter. On held-out ones the error inside the "
-        "horizon must stay below 0.05 bits, and the error beyond it, to ten times the horizon, "
-        "below twice that inside, the authors' own criterion. The same with a learned prior over "
-        "distance, with and without exempting the header, is recorded beside it."
-    )
-    null = "The uniform predictor, and the best predictor of one constant entropy."
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: HMMRecipe(
-                seeds=2, states=3, length=10, layers=3, width=64, heads=4, steps=700
-            ),
-            Tier.FULL: HMMRecipe(
-                seeds=3, states=5, length=20, layers=4, width=96, heads=4, steps=6000
-            ),
-            Tier.PAPER: HMMRecipe(
-                seeds=5,
-                states=5,
-                length=20,
-                layers=9,
-                width=256,
-                heads=8,
-                steps=100_000,
-                batch_size=256,
-                lr=5e-4,
-            ),
-        }
-    )
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
         recipe = self.recipes[tier]

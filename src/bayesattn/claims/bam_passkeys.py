@@ -1,0 +1,267 @@
+"""bam-retrieval and bam-init: how far beyond its training length does a model find a passkey?
+
+    accuracy(length) = share of prompts of that length whose five digits are all right
+
+Prompts are the authors', with the needle at all depths. One small model is trained alike under
+every variant.
+
+bam-retrieval compares encodings. What the prior and what SSMax contribute is read off the four
+corners: neither (NoPE), one of them, both.
+
+bam-init compares initialisations of a learned prior. Beside them it measures what else a learned
+prior may do without: moving, negative shapes, one of its own in every layer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from bayesattn.claims.panels import draw_lengths, mean_curve, panels
+from bayesattn.claims.registry import register
+from bayesattn.evals.lengths import token_lengths
+from bayesattn.evals.passkey import passkey
+from bayesattn.ledger.exhibits import heatmap_exhibit
+from bayesattn.ledger.language_models import (
+    FROZEN,
+    PUBLISHED,
+    SOONER,
+    UNIFORM,
+    VARIANTS,
+    LanguageRecipe,
+    LanguageTraining,
+)
+from bayesattn.ledger.study import Exhibit, PartedStudy, Picture, Tier, Verdict
+from bayesattn.stats import judge_all, judge_effect, judge_given
+
+FAILURES = 2
+"""After so many lengths in a row without a correct answer, longer ones count as 0."""
+NEEDED = 0.8
+"""Accuracy at the farthest length, the lowest that was reported there; and at the training length,
+else nothing is judged."""
+AHEAD = 0.2
+"""By how much the published setting must lead the best other encoding."""
+ENCODINGS = tuple(name for name in VARIANTS if not name.startswith("GGD"))
+INITIALISATIONS = (UNIFORM, "GGD alibi, slow + SSMax", "GGD sampled, slow + SSMax", SOONER)
+"""All heads uniform, all local, drawn at random, half local and half uniform."""
+ABLATIONS = (
+    PUBLISHED,
+    "GGD mixed + SSMax",
+    FROZEN,
+    "GGD mixed, slow + SSMax on content",
+    "GGD mixed positive, slow + SSMax",
+    "GGD mixed shared, slow + SSMax",
+)
+"""At the learning rate of the rest, not at all, and what else may be left out; nothing is judged
+by them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PasskeyRecipe(LanguageRecipe):
+    """Models, and the prompts that they read."""
+
+    lengths: tuple[str, ...]
+    """Of prompts, in training lengths."""
+    depths: int = 10
+    samples: int = 2
+    """Prompts per length and depth."""
+    few: int = 5_000
+    """From so many tokens on one prompt per depth; for all but what is judged half the depths, and
+    from four times as many on three, since 65,536 tokens take a core a minute and a half."""
+    tolerance: float | None = None
+    """Share of the posterior that attention may leave out where there is a prior to prove it by."""
+
+    @property
+    def factors(self) -> list[float]:
+        """The lengths as numbers."""
+        return [float(length.removesuffix("x")) for length in self.lengths]
+
+    def prompts(self, variant: str, tokens: int) -> tuple[int, int]:
+        """Depths and prompts per depth at this length."""
+        if tokens < self.few:
+            return self.depths, self.samples
+        if variant == self.judged:
+            return self.depths, 1
+        return (self.depths // 2 if tokens < 4 * self.few else 3), 1
+
+    def accuracy(self, variant: str, seed: int) -> list[float]:
+        """By length."""
+        found: list[float] = []
+        # without a prior nothing can be left out, and looking for it costs time
+        tolerance = None if self.language(variant).prior == "uniform" else self.tolerance
+        for name, tokens in token_lengths(",".join(self.lengths), self.length).items():
+            if found[-FAILURES:] == [0.0] * FAILURES:
+                found.append(0.0)
+                continue
+            model = self.model(variant, seed, tokens)
+            depths, samples = self.prompts(variant, tokens)
+            answers = passkey(
+                model, name, depths=depths, samples=samples, seed=seed, tolerance=tolerance
+            )
+            found.append(answers.by_length()[0].accuracy)
+        return found
+
+
+R = TypeVar("R", bound=PasskeyRecipe)
+P = TypeVar("P")
+
+
+class VariantStudy(PartedStudy[R, P]):
+    """A claim about variants, measured one by one: their longest prompts take an hour or two."""
+
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, LanguageTraining]:
+        return self.recipes[tier].trainings(seed)
+
+    def parts(self, tier: Tier) -> Sequence[str]:
+        return self.recipes[tier].variants
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """One variant."""
+
+    by_length: list[float]
+    """From the training length to the farthest one."""
+
+
+Found = Mapping[int, Mapping[str, Accuracy]]
+"""By seed and variant."""
+
+
+class PasskeyStudy(VariantStudy[PasskeyRecipe, Accuracy]):
+    """A claim about accuracies by length."""
+
+    def measure_part(self, tier: Tier, seed: int, part: str) -> Accuracy:
+        return Accuracy(by_length=self.recipes[tier].accuracy(part, seed))
+
+
+@register("bam-retrieval")
+class BamRetrieval(PasskeyStudy):
+    """Trains one model under many encodings and asks for passkeys at growing lengths."""
+
+    def judge(self, tier: Tier, found: Found) -> Verdict:
+        """The learned prior at the farthest length, and its lead there."""
+        recipe = self.recipes[tier]
+        last = recipe.lengths[-1]
+        best = _best(found, [name for name in recipe.variants if name in ENCODINGS])
+        far = judge_effect(_farthest(found, recipe.judged), minimum=NEEDED)
+        lead = judge_effect(_lead(found, recipe.judged, best), minimum=AHEAD)
+        judgement = judge_given(
+            f"{recipe.judged} at the training length",
+            judge_effect(_inside(found, recipe.judged), minimum=NEEDED),
+            judge_all({f"{recipe.judged} at {last}": far, f"its lead over {best} at {last}": lead}),
+        )
+        # whichever part decides, the number to show is the accuracy of what is judged
+        return self.verdict(
+            judgement._replace(
+                reason=f"{judgement.reason} {_tell(recipe, found)}",
+                value=far.value,
+                interval=far.interval,
+            ),
+            tier=tier,
+            seeds=tuple(found),
+            unit=f"accuracy at {last}",
+            null=1e-5,
+        )
+
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+        recipe = self.recipes[tier]
+        groups = {
+            "encodings": [v for v in recipe.variants if v in ENCODINGS or v == recipe.judged],
+            "learned priors": [v for v in recipe.variants if v not in ENCODINGS],
+        }
+        return [_draw(recipe, found, groups)]
+
+    def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
+        recipe = self.recipes[tier]
+        return [
+            heatmap_exhibit(
+                list(_means(found, recipe.variants).values()),
+                recipe.variants,
+                recipe.lengths,
+                labels=("encoding", "prompt in training lengths"),
+                unit="of passkeys found",
+                title="Passkeys found, by encoding and length",
+                caption="Means over seeds. The training mixture contains passkey prompts of up to "
+                "the training length; the authors' did not.",
+                limits=(0.0, 1.0),
+            )
+        ]
+
+
+@register("bam-init")
+class BamInit(PasskeyStudy):
+    """Trains one model from several initialisations and asks for passkeys at growing lengths."""
+
+    def judge(self, tier: Tier, found: Found) -> Verdict:
+        """The lead of the uniform initialisation at the farthest length."""
+        recipe = self.recipes[tier]
+        compared = [name for name in recipe.variants if name in INITIALISATIONS]
+        best = _best(found, [name for name in compared if name != UNIFORM])
+        ablest = max(compared, key=lambda name: sum(_inside(found, name)))
+        judgement = judge_given(
+            f"{ablest} at the training length",
+            judge_effect(_inside(found, ablest), minimum=NEEDED),
+            judge_effect(_lead(found, UNIFORM, best)),
+        )
+        told = f"{judgement.reason} The best other is {best}. {_tell(recipe, found)}"
+        return self.verdict(
+            judgement._replace(reason=told),
+            tier=tier,
+            seeds=tuple(found),
+            unit=f"accuracy ahead of the best other initialisation at {recipe.lengths[-1]}",
+            null=0.0,
+        )
+
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+        recipe = self.recipes[tier]
+        groups = {
+            "initialisations": [v for v in recipe.variants if v in INITIALISATIONS],
+            "other ways": [v for v in recipe.variants if v in (*ABLATIONS, SOONER)],
+        }
+        return [_draw(recipe, found, groups)]
+
+
+def _inside(found: Found, variant: str) -> list[float]:
+    """Accuracy at the training length, by seed."""
+    return [one[variant].by_length[0] for one in found.values()]
+
+
+def _farthest(found: Found, variant: str) -> list[float]:
+    return [one[variant].by_length[-1] for one in found.values()]
+
+
+def _lead(found: Found, variant: str, other: str) -> list[float]:
+    """At the farthest length, by seed."""
+    return np.subtract(_farthest(found, variant), _farthest(found, other)).tolist()
+
+
+def _best(found: Found, variants: Sequence[str]) -> str:
+    """The first of those that are most accurate at the farthest length."""
+    return max(variants, key=lambda name: sum(_farthest(found, name)))
+
+
+def _means(found: Found, variants: Sequence[str]) -> dict[str, list[float]]:
+    """Accuracy by length, means over seeds."""
+    return {name: mean_curve(found, lambda one, v=name: one[v].by_length) for name in variants}
+
+
+def _tell(recipe: PasskeyRecipe, found: Found) -> str:
+    means = ", ".join(
+        f"{name} {by_length[0]:.2f} and {by_length[-1]:.2f}"
+        for name, by_length in _means(found, recipe.variants).items()
+    )
+    return f"Mean accuracy at the training length and at {recipe.lengths[-1]}: {means}."
+
+
+def _draw(recipe: PasskeyRecipe, found: Found, groups: Mapping[str, Sequence[str]]) -> Picture:
+    """Accuracy over length, a panel for each group of variants."""
+    figure, axes = panels(len(groups), (9, 3.8), sharey=True)
+    for panel, (title, names) in zip(axes, groups.items(), strict=True):
+        draw_lengths(panel, recipe.factors, _means(found, names))
+        panel.set(title=title, xlabel="prompt, in training lengths", ylim=(-0.03, 1.03))
+    axes[0].set_ylabel("passkeys retrieved")
+    caption = "Share of passkeys retrieved by length of the prompt; means over seeds."
+    alt = "One line per variant, from 1 at the training length falling at longer ones."
+    return Picture("passkeys", figure, caption, alt)
