@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from bayesattn.commands.lm_measure import Sofar
 from bayesattn.commands.main import main
-from bayesattn.commands.passkey_table import Sofar
 from bayesattn.evals import prefill
 from bayesattn.evals.passkey import passkey
 from bayesattn.models.open import open_language
@@ -85,10 +85,16 @@ def test_a_stopped_passkey_shows_what_it_knows_and_goes_on(model, capsys, folder
 
 
 def test_a_horizon_reaches_the_model(model, capsys, monkeypatch):
-    commands, kept = "bayesattn.commands.lm_measure", []
-    monkeypatch.setattr(f"{commands}.passkey", lambda model, *_, **__: kept.append(model.model))
-    monkeypatch.setattr(f"{commands}.show_passkey", lambda found: None)
-    assert command("passkey", model) == command("passkey", model, "--ssmax-horizon", "1x") == 0
+    kept = []
+
+    def measure(model, *lengths, **options):
+        kept.append(model.model)
+        return passkey(model, *lengths, **options)
+
+    monkeypatch.setattr("bayesattn.commands.lm_measure.passkey", measure)
+    few = ("passkey", model, "--lengths", "1x", "--depths", 1, "--samples", 1)
+    assert command(*few) == command(*few, "--ssmax-horizon", "1x") == 0
+    capsys.readouterr()
     for found, horizon in zip(kept, (None, 128), strict=True):
         assert found.config.ssmax_horizon == horizon
         assert {layer.self_attn.ssmax.horizon for layer in found.model.layers} == {horizon}

@@ -1,44 +1,72 @@
-"""`bayesattn lm passkey`, `lm perplexity` and `lm harness`."""
+"""`bayesattn lm passkey` and `lm perplexity`: long contexts."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from rich.console import Console
 from tyro.conf import arg
 
-from bayesattn.commands.options import JsonTarget, ModelName
-from bayesattn.commands.passkey_table import Sofar, show_passkey
-from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.commands.options import (
+    Answer,
+    Asking,
+    Count,
+    File,
+    JsonTarget,
+    ModelName,
+    Step,
+    optional,
+)
+from bayesattn.console import make_bar
 from bayesattn.corpora import NeedleMaker, prepare
 from bayesattn.corpora.sentences import Kind, Values
 from bayesattn.drawing import check_format, save_picture
-from bayesattn.evals.harness import Score, harness
 from bayesattn.evals.horizon import set_horizon
 from bayesattn.evals.lengths import one_length
 from bayesattn.evals.memory import GIBIBYTE
-from bayesattn.evals.passkey import passkey
+from bayesattn.evals.passkey import Passkey, passkey
 from bayesattn.evals.perplexity import Perplexity, any_text, held_out, perplexity
 from bayesattn.models.open import LanguageModel, open_language
 
-Figure = Annotated[Path | None, arg(metavar="FILE")]
+Tolerance = Annotated[
+    float | None,
+    optional(
+        "SHARE",
+        "Share of the posterior that attention may leave out, to be faster; exact if not given.",
+    ),
+]
+Horizon = Annotated[
+    str | None,
+    optional(
+        "1x|TOKENS",
+        "With more keys than this, SSMax counts only keys to which a head's prior gives "
+        "weight: local heads stay as they were trained. The model's own horizon if not given.",
+    ),
+]
+Memory = Annotated[
+    float, arg(metavar="GIB", help="GiB that reading may take beyond the model itself.")
+]
+SHOWN = 4
+"""Lengths beside the bar, the last ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguagePasskey:
-    """Hide a value in prompts of many lengths and depths, and count how often a model finds it."""
+class LanguagePasskey(Asking):
+    """Hide a value in prompts of many lengths and depths, and count how often a model finds it.
+
+    With --json FILE a measurement that was stopped goes on: type the same command again.
+    """
 
     source: ModelName
-    """Folder of a run, zoo:NAME, folder of a Hugging Face model, or a name on the hub."""
     lengths: Annotated[str, arg(metavar="1x,2x,...|TOKENS,...")] = "1x,2x,4x,8x,16x"
     """Lengths of the prompts: multiples of the training length, or numbers of tokens."""
     depths: int = 10
-    """Places of the needle, from the beginning of the prompt to its end."""
+    """Number of depths at which the needle is hidden, from the start of the prompt to its end."""
     samples: int = 2
     """Prompts at each length and depth."""
     seed: int = 0
-    """Of the hidden values."""
+    """Seed of the hidden values."""
     scoring: Literal["teacher", "generated"] = "teacher"
     """Read prompt and answer and compare the most probable tokens; or let the model write."""
     needle: Kind = "passkey"
@@ -46,33 +74,28 @@ class LanguagePasskey:
     values: Values = "numbers"
     """What is hidden."""
     corpus: str = "pydoc"
-    """Haystack of the essay needle: its held-out text."""
-    tolerance: float | None = None
-    """Share of the posterior that attention may leave out, to be faster; exact if not given."""
-    ssmax_horizon: Annotated[str | None, arg(metavar="1x|TOKENS")] = None
-    """Beyond so many keys SSMax counts only what a head's prior leaves in play, so that local heads
-    stay as they were trained; as the model says if not given."""
-    memory: Annotated[float, arg(metavar="GIB")] = 2.0
-    """GiB that reading may take beyond the model."""
-    give_up: int | None = None
-    """Leave out longer lengths after so many in a row without one correct answer."""
-    step: int | None = None
-    """Checkpoint of the run; the last one if not given."""
-    figure: Figure = None
+    """Haystack of the essay needle: the held-out text of this corpus."""
+    tolerance: Tolerance = None
+    ssmax_horizon: Horizon = None
+    memory: Memory = 2.0
+    give_up: Count = None
+    """Stop after N lengths in a row without one correct answer, and leave out longer ones."""
+    step: Step = None
+    figure: File = None
     """Draw accuracy by length and depth to this .svg, .png or .pdf."""
     json: JsonTarget = None
-    """Write everything as JSON to this file ("-": standard output, no table); if it is stopped, the
-    same command goes on with what was answered."""
 
     def run(self) -> int:
-        """Measure and print."""
-        with mistakes(), Console(stderr=True).status("loading"):
-            if self.figure is not None:
-                check_format(self.figure)
-            model = _loaded(self)
+        code = super().run()
+        if self._kept is not None:
+            self._kept.unlink()
+        return code
+
+    def answer(self) -> Answer:
+        with Console(stderr=True).status("loading"):
+            model = _open(self)
             maker = self._maker(model)
-        kept = Path(f"{self.json}.part") if self.json not in (None, "-") else None
-        with mistakes(), Sofar(kept) as sofar:
+        with Sofar(self._kept) as sofar:
             found = passkey(
                 model,
                 self.lengths,
@@ -84,21 +107,19 @@ class LanguagePasskey:
                 memory=int(self.memory * GIBIBYTE),
                 maker=maker,
                 give_up=self.give_up,
-                keep=kept,
+                keep=self._kept,
                 report=sofar.update,
             )
         if self.figure is not None:
             from bayesattn.figures.language import draw_passkey
 
-            with mistakes():
-                save_picture(draw_passkey(found), self.figure)
-        if self.json:
-            write_json(found.to_json(), self.json)
-        if kept is not None:
-            kept.unlink()
-        if self.json != "-":
-            show_passkey(found)
-        return 0
+            save_picture(draw_passkey(found), self.figure)
+        return Answer(found.to_json(), passkey_table(found))
+
+    @property
+    def _kept(self) -> Path | None:
+        """Where answers are kept until all are there."""
+        return Path(f"{self.json}.part") if self.json not in (None, "-") else None
 
     def _maker(self, model: LanguageModel) -> NeedleMaker:
         haystack = None
@@ -109,120 +130,116 @@ class LanguagePasskey:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguagePerplexity:
-    """Perplexity by position in long texts, beside that of a short context."""
+class LanguagePerplexity(Asking):
+    """Measure perplexity by position in long texts, beside that of a short context."""
 
     source: ModelName
-    """Folder of a run, zoo:NAME, folder of a Hugging Face model, or a name on the hub."""
     length: Annotated[str, arg(metavar="32x|TOKENS")] = "8x"
     """Tokens of each sequence: a multiple of the training length, or a number."""
     window: Annotated[str, arg(metavar="1x|TOKENS")] = "1x"
     """Positions to average."""
     corpus: str = "pydoc"
     """Use the held-out documents of this corpus, which no training on it has seen."""
-    text: Annotated[str | None, arg(metavar="FILE")] = None
+    text: Annotated[str | None, optional("FILE|FOLDER")] = None
     """Use all text of this file or folder instead."""
     whole: bool = False
-    """Only documents that are long enough; else all text is joined and cut again."""
+    """Use only documents that are long enough; else all text is joined and cut again."""
     sequences: int = 32
     """Sequences at most."""
-    tolerance: float | None = None
-    """Share of the posterior that attention may leave out, to be faster; exact if not given."""
-    ssmax_horizon: Annotated[str | None, arg(metavar="1x|TOKENS")] = None
-    """Beyond so many keys SSMax counts only what a head's prior leaves in play, so that local heads
-    stay as they were trained; as the model says if not given."""
-    memory: Annotated[float, arg(metavar="GIB")] = 2.0
-    """GiB that reading may take beyond the model."""
-    step: int | None = None
-    """Checkpoint of the run; the last one if not given."""
-    figure: Figure = None
+    tolerance: Tolerance = None
+    ssmax_horizon: Horizon = None
+    memory: Memory = 2.0
+    step: Step = None
+    figure: File = None
     """Draw the curve to this .svg, .png or .pdf."""
     json: JsonTarget = None
-    """Write everything as JSON to this file ("-": standard output, no table)."""
 
-    def run(self) -> int:
-        """Measure and print."""
-        with mistakes(), Console(stderr=True).status("reading"):
-            if self.figure is not None:
-                check_format(self.figure)
-            model = _loaded(self)
+    def answer(self) -> Answer:
+        with Console(stderr=True).status("reading"):
+            model = _open(self)
             length, window = (one_length(text, model.length) for text in (self.length, self.window))
-            settings: dict[str, Any] = {"most": self.sequences, "whole": self.whole}
-            if self.text is None:
-                tokens = held_out(self.corpus, model.tokenizer, length, **settings)
-            else:
-                tokens = any_text(self.text, model.tokenizer, length, **settings)
+            read = held_out if self.text is None else any_text
+            tokens = read(
+                self.text or self.corpus,
+                model.tokenizer,
+                length,
+                most=self.sequences,
+                whole=self.whole,
+            )
+            memory = int(self.memory * GIBIBYTE)
             found = perplexity(
-                model,
-                tokens,
-                window=window,
-                tolerance=self.tolerance,
-                memory=int(self.memory * GIBIBYTE),
+                model, tokens, window=window, tolerance=self.tolerance, memory=memory
             )
             if self.figure is not None:
                 from bayesattn.figures.language import draw_perplexity
 
                 save_picture(draw_perplexity(found), self.figure)
-        if self.json:
-            write_json(found.to_json(), self.json)
-        if self.json != "-":
-            print(
-                f"{found.model}, trained at {found.trained} tokens: perplexity over "
-                f"{len(found.losses)} sequences"
-            )
-            show_rows(perplexity_rows(found))
-        return 0
+        title = (
+            f"{found.model}, trained at {found.trained} tokens: perplexity over "
+            f"{len(found.losses)} sequences"
+        )
+        return Answer(found.to_json(), [title, perplexity_rows(found)])
 
 
-@dataclass(frozen=True, kw_only=True)
-class LanguageHarness:
-    """Run tasks of lm-eval on a model."""
-
-    source: ModelName
-    """Folder of a run, zoo:NAME, folder of a Hugging Face model, or a name on the hub."""
-    tasks: Annotated[str, arg(metavar="TASK,...")]
-    """Names of tasks, such as arc_easy,hellaswag."""
-    few_shot: int | None = None
-    """Examples in the prompt; as each task says if not given."""
-    limit: int | None = None
-    """Use only the first so many examples of each task."""
-    batch_size: int = 8
-    """Sequences read together."""
-    length: Annotated[str, arg(metavar="1x|TOKENS")] = "1x"
-    """Longest input; of longer ones the end is kept."""
-    folder: Path | None = None
-    """Folder with further tasks as YAML files."""
-    step: int | None = None
-    """Checkpoint of the run; the last one if not given."""
-    json: JsonTarget = None
-    """Write JSON to this file ("-": standard output, no table)."""
-
-    def run(self) -> int:
-        """Measure and print."""
-        with mistakes():
-            model = open_language(self.source, self.step)
-            scores = harness(
-                model,
-                [task.strip() for task in self.tasks.split(",") if task.strip()],
-                few_shot=self.few_shot,
-                limit=self.limit,
-                batch_size=self.batch_size,
-                length=one_length(self.length, model.length),
-                folder=self.folder,
-            )
-        if self.json:
-            rows = [asdict(score) for score in scores]
-            write_json({"model": model.name, "scores": rows}, self.json)
-        if self.json != "-":
-            show_rows([_score_row(score) for score in scores])
-        return 0
-
-
-def _loaded(options: LanguagePasskey | LanguagePerplexity) -> LanguageModel:
+def _open(options: LanguagePasskey | LanguagePerplexity) -> LanguageModel:
+    if options.figure is not None:
+        check_format(options.figure)
     model = open_language(options.source, options.step)
     if options.ssmax_horizon is not None:
         set_horizon(model, options.ssmax_horizon)
     return model
+
+
+class Sofar:
+    """A bar for people; Ctrl-C shows what is known by then, and says how to go on."""
+
+    def __init__(self, kept: Path | None) -> None:
+        self._bar = make_bar()
+        self._task = self._bar.add_task("reading", total=1.0)
+        self._kept, self._known = kept, None
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def update(self, found: Passkey, share: float) -> None:
+        self._known = found
+        lengths = found.by_length()[-SHOWN:]
+        text = ", ".join(f"{cell.requested}: {cell.correct} of {cell.total}" for cell in lengths)
+        self._bar.update(self._task, completed=share, description=text or "reading")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._bar.stop()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            if self._known is not None and self._known.cells:
+                Answer(None, passkey_table(self._known)).give(None)
+            after = (
+                "with --json FILE the same command would go on from here."
+                if self._kept is None
+                else f"what was answered is in {self._kept}, and the same command goes on."
+            )
+            raise KeyboardInterrupt(f"Stopped; {after}")
+
+
+def passkey_table(found: Passkey) -> list[Any]:
+    """A title, and a row for each length with a column for each depth."""
+    answers = "teacher-forced" if found.scoring == "teacher" else "generated"
+    title = f"{found.model}, trained at {found.trained} tokens: {found.kind}, {answers} answers"
+    depths = sorted({cell.depth for cell in found.cells})
+    rows: list[dict[str, str]] = []
+    for cell in found.by_length():
+        here = {c.depth: f"{c.accuracy:.2g}" for c in found.cells if c.requested == cell.requested}
+        rows.append(
+            {
+                "length": cell.requested,
+                "tokens": f"{cell.length:,}",
+                "retrieved": f"{cell.accuracy:.2f}",
+                "95% from…to": f"{cell.interval.low:.2f}…{cell.interval.high:.2f}",
+                "of": str(cell.total),
+                **{f"at {depth:.0%}": here.get(depth, "") for depth in depths},
+            }
+        )
+    return [title, rows]
 
 
 def perplexity_rows(found: Perplexity) -> list[dict[str, str]]:
@@ -247,12 +264,3 @@ def _perplexity_row(kind: str, row: dict[str, Any]) -> dict[str, str]:
 def _ends(row: dict[str, Any], name: str) -> str:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return "" if low is None else f"{low:.3f}…{high:.3f}"
-
-
-def _score_row(score: Score) -> dict[str, str]:
-    return {
-        "task": score.task,
-        "metric": score.metric,
-        "value": f"{score.value:.4f}",
-        "standard error": "" if score.stderr is None else f"{score.stderr:.4f}",
-    }

@@ -1,15 +1,16 @@
-"""`bayesattn lm priors`."""
+"""`bayesattn lm priors` and `lm harness`."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import arg
 
-from bayesattn.commands.options import JsonTarget, ModelName
-from bayesattn.console import mistakes, show_rows, write_json
-from bayesattn.drawing import Picture, save_picture
+from bayesattn.commands.options import Answer, Asking, Count, JsonTarget, ModelName, Step, optional
+from bayesattn.drawing import save_picture
+from bayesattn.evals.harness import Score, harness
+from bayesattn.evals.lengths import one_length
 from bayesattn.evals.priors import REACH, HeadPrior, Priors, factors_on_passkey, measure_priors
 from bayesattn.models.open import LanguageModel, find, open_language
 from bayesattn.runs import Run
@@ -19,55 +20,78 @@ FAR = 1e7
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguagePriors:
-    """Show what each head's prior has learnt: shape, class and reach."""
+class LanguageHarness(Asking):
+    """Run tasks of lm-eval on a model."""
 
     source: ModelName
-    """Folder of a run, zoo:NAME, folder of a Hugging Face model of ours, or a hub name."""
-    step: int | None = None
-    """Checkpoint of the run; the last one if not given."""
-    figures: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    tasks: Annotated[str, arg(metavar="TASK,...")]
+    """Names of tasks, such as arc_easy,hellaswag."""
+    few_shot: Count = None
+    """Examples in the prompt; as each task says if not given."""
+    limit: Count = None
+    """Use only the first N examples of each task."""
+    batch_size: int = 8
+    """Sequences read together."""
+    length: Annotated[str, arg(metavar="1x|TOKENS")] = "1x"
+    """Longest input; of longer ones the end is kept."""
+    folder: Annotated[Path | None, optional("FOLDER")] = None
+    """Folder with further tasks as YAML files."""
+    step: Step = None
+    json: JsonTarget = None
+
+    def answer(self) -> Answer:
+        model = open_language(self.source, self.step)
+        scores = harness(
+            model,
+            [task.strip() for task in self.tasks.split(",") if task.strip()],
+            few_shot=self.few_shot,
+            limit=self.limit,
+            batch_size=self.batch_size,
+            length=one_length(self.length, model.length),
+            folder=self.folder,
+        )
+        data = {"model": model.name, "scores": [asdict(score) for score in scores]}
+        return Answer(data, [[_score_row(score) for score in scores]])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguagePriors(Asking):
+    """Show what each head's prior has learnt: its shape, its class and its range."""
+
+    source: ModelName
+    step: Step = None
+    figures: Annotated[Path | None, optional("FOLDER")] = None
     """Draw the priors, how they moved, and the factors of attention on a passkey prompt there."""
-    head: Annotated[str | None, arg(metavar="LAYER.HEAD")] = None
+    head: Annotated[str | None, optional("LAYER.HEAD")] = None
     """Head whose factors are drawn; the one that looks most at the passkey if not given."""
     json: JsonTarget = None
-    """Write everything as JSON to this file ("-": standard output, no table)."""
 
-    def run(self) -> int:
-        """Measure, print, draw."""
-        with mistakes():
-            run = run_of(self.source)
-            model = open_language(self.source, self.step)
-            priors = measure_priors(model, run)
-            chosen = None if self.head is None else parse_head(self.head, priors)
-            written = self._draw(model, priors, chosen)
-        if self.json:
-            write_json(priors.to_json(), self.json)
-        if self.json != "-":
-            print(title(priors))
-            show_rows([row(head) for head in priors.heads])
-            for path in written:
-                print(path)
-        return 0
+    def answer(self) -> Answer:
+        run = run_of(self.source)
+        model = open_language(self.source, self.step)
+        priors = measure_priors(model, run)
+        chosen = None if self.head is None else parse_head(self.head, priors)
+        paths = [] if self.figures is None else draw(self.figures, model, priors, chosen)
+        rows = [row(head) for head in priors.heads]
+        return Answer(priors.to_json(), [title(priors), rows, *map(str, paths)])
 
-    def _draw(
-        self, model: LanguageModel, priors: Priors, chosen: tuple[int, int] | None
-    ) -> list[Path]:
-        if self.figures is None:
-            return []
-        from bayesattn.figures import priors as drawing
 
-        factors = factors_on_passkey(model)
-        pictures: list[Picture] = [drawing.draw_curves(priors)]
-        if priors.counts():
-            pictures.append(drawing.draw_shapes(priors))
-        if priors.movement is not None:
-            pictures.append(drawing.draw_movement(priors))
-        pictures.append(drawing.draw_factors(factors, chosen or factors.strongest(), model.name))
-        paths = [self.figures / f"{picture.name}.svg" for picture in pictures]
-        for picture, path in zip(pictures, paths, strict=True):
-            save_picture(picture, path)
-        return paths
+def draw(
+    folder: Path, model: LanguageModel, priors: Priors, chosen: tuple[int, int] | None
+) -> list[Path]:
+    from bayesattn.figures import priors as drawing
+
+    factors = factors_on_passkey(model)
+    pictures = [drawing.draw_curves(priors)]
+    if priors.counts():
+        pictures.append(drawing.draw_shapes(priors))
+    if priors.movement is not None:
+        pictures.append(drawing.draw_movement(priors))
+    pictures.append(drawing.draw_factors(factors, chosen or factors.strongest(), model.name))
+    paths = [folder / f"{picture.name}.svg" for picture in pictures]
+    for picture, path in zip(pictures, paths, strict=True):
+        save_picture(picture, path)
+    return paths
 
 
 def run_of(source: str) -> Run | None:
@@ -89,17 +113,15 @@ def parse_head(text: str, priors: Priors) -> tuple[int, int]:
 
 
 def title(priors: Priors) -> str:
-    """What the table is about."""
     counts = ", ".join(f"{count} {kind}" for kind, count in priors.counts().items())
     return (
         f"{priors.model}: {priors.prior} priors of {len(priors.heads)} heads"
-        f"{f' ({counts})' if counts else ''}; reach is where the prior falls below {REACH:g} of "
+        f"{f' ({counts})' if counts else ''}; within its range a prior is at least {REACH:g} of "
         f"its largest value, for a query that sees {priors.length:,} keys"
     )
 
 
 def row(head: HeadPrior) -> dict[str, str]:
-    """One line of the table."""
     return {
         "layer": str(head.layer),
         "head": str(head.head),
@@ -107,7 +129,7 @@ def row(head: HeadPrior) -> dict[str, str]:
         "theta_beta": _number(head.theta_beta),
         "mu": _number(head.mu),
         "class": head.kind or "",
-        "reach": _distance(head.reach),
+        "range": _distance(head.reach),
         "s of SSMax": _number(head.temperature),
     }
 
@@ -116,7 +138,16 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _distance(reach: float) -> str:
-    if math.isinf(reach):
+def _distance(tokens: float) -> str:
+    if math.isinf(tokens):
         return "∞"
-    return f"{reach:,.0f}" if reach < FAR else f"{reach:.0e}"
+    return f"{tokens:,.0f}" if tokens < FAR else f"{tokens:.0e}"
+
+
+def _score_row(score: Score) -> dict[str, str]:
+    return {
+        "task": score.task,
+        "metric": score.metric,
+        "value": f"{score.value:.4f}",
+        "standard error": "" if score.stderr is None else f"{score.stderr:.4f}",
+    }

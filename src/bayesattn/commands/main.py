@@ -53,7 +53,7 @@ COMMANDS = {
     "lm perplexity": Command(
         "bayesattn.commands.lm_measure:LanguagePerplexity", "measure perplexity by position"
     ),
-    "lm harness": Command("bayesattn.commands.lm_measure:LanguageHarness", "run tasks of lm-eval"),
+    "lm harness": Command("bayesattn.commands.lm_priors:LanguageHarness", "run tasks of lm-eval"),
     "lm priors": Command(
         "bayesattn.commands.lm_priors:LanguagePriors", "show what each head's prior has learnt"
     ),

@@ -1,18 +1,81 @@
-"""Types of options that commands share, and how KEY=VALUE is read."""
+"""What commands share: types of options, how words are read, how an answer is given."""
 
 import json
 from argparse import ArgumentParser
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from bayesattn.console import mistakes, show_rows, write_json
 from bayesattn.errors import UserError
 
-JsonTarget = Annotated[str | None, arg(metavar="FILE")]
+
+def optional(metavar: str, help: str | None = None, **more: Any) -> Any:
+    """An option whose help says what happens without it, which "default: None" does not."""
+    return arg(metavar=metavar, help=help, help_behavior_hint="", **more)
+
+
+ModelName = Annotated[
+    Positional[str],
+    arg(
+        metavar="MODEL",
+        help="Folder of a run, zoo:NAME, folder of a Hugging Face model, .gguf or .safetensors "
+        "file, installed package that carries a model, or name on the hub.",
+    ),
+]
+RunFolder = Annotated[
+    Positional[str],
+    arg(metavar="RUN", help="Folder of a run, or zoo:NAME; `bayesattn tunnel zoo` lists those."),
+]
+Step = Annotated[int | None, optional("N", "Checkpoint of the run; the last one if not given.")]
+JsonTarget = Annotated[
+    str | None,
+    optional(
+        "FILE",
+        'Write everything as JSON to this file, too ("-": to standard output, instead of tables).',
+    ),
+]
+Count = Annotated[int | None, optional("N")]
+File = Annotated[Path | None, optional("FILE")]
 Pairs = Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")]
-ModelName = Annotated[Positional[str], arg(metavar="MODEL")]
-RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
+
+Rows = Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command has found."""
+
+    data: Any
+    """For programs: JSON."""
+    shown: Sequence[str | Rows]
+    """For people: lines and tables."""
+    code: int = 0
+
+    def give(self, target: str | None) -> int:
+        """Write JSON to `target` if there is one; print the rest unless JSON was printed."""
+        if target:
+            write_json(self.data, target)
+        if target != "-":
+            for part in self.shown:
+                print(part) if isinstance(part, str) else show_rows(part)
+        return self.code
+
+
+class Asking:
+    """A command that finds something out. Its errors come from what was typed."""
+
+    json: JsonTarget
+
+    def answer(self) -> Answer:
+        raise NotImplementedError
+
+    def run(self) -> int:
+        with mistakes():
+            return self.answer().give(self.json)
 
 
 def parse_pairs(flag: str, pairs: Iterable[str]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
-from bayesattn.commands.options import JsonTarget, RunFolder
-from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.commands.options import Answer, Asking, JsonTarget, RunFolder, Step
+from bayesattn.console import mistakes
+from bayesattn.drawing import check_format, save_picture
 from bayesattn.evals.fidelity import EVAL_SEED, Fidelity, measure_stretched
 from bayesattn.evals.lengths import stretch
 from bayesattn.evals.prediction import METRICS
@@ -16,39 +17,38 @@ from bayesattn.models.architectures import Predictor
 from bayesattn.models.open import open_tunnel, tunnel_run
 from bayesattn.tunnels import HMM, Tunnel
 
+Length = Annotated[
+    str,
+    arg(
+        metavar="10x|STEPS",
+        help="How long to make the sequences: a multiple of the training length, or a number of "
+        "steps.",
+    ),
+]
+
 
 @dataclass(frozen=True, kw_only=True)
-class TunnelFidelity:
+class TunnelFidelity(Asking):
     """Measure a run against the exact posterior, in bits, beside predictors that infer nothing."""
 
     folder: RunFolder
-    """Folder of the run, or zoo:NAME; `bayesattn tunnel zoo` lists those."""
-    length: Annotated[str, arg(metavar="10x|STEPS")] = "1x"
-    """How long to make the sequences: a multiple of the training's, or a number of steps."""
+    length: Length = "1x"
     sequences: int = 2000
     """Held-out sequences to measure on."""
-    step: int | None = None
-    """Checkpoint to measure; the last one if not given."""
+    step: Step = None
     json: JsonTarget = None
-    """Write everything, curves included, as JSON to this file ("-": standard output, no table)."""
 
-    def run(self) -> int:
-        """Measure and print."""
-        with mistakes():
-            model, trained, about = _load(self.folder, self.step)
-            longer = stretch(trained, self.length)
-            fidelity = measure_stretched(model, trained, longer, sequences=self.sequences)
-            renamed = measure_relabelling(model, trained) if isinstance(trained, HMM) else None
-        if self.json:
-            found: dict[str, Any] = {"run": about, **fidelity.to_json()}
-            write_json(found | ({"relabelling": renamed.to_json()} if renamed else {}), self.json)
-        if self.json != "-":
-            print(_title(trained, about))
-            show_rows(fidelity_rows(fidelity))
-            if renamed:
-                print(f"\n{_renaming(renamed)}")
-                show_rows(_layer_rows(renamed))
-        return 0
+    def answer(self) -> Answer:
+        model, trained, about = _load(self.folder, self.step)
+        longer = stretch(trained, self.length)
+        fidelity = measure_stretched(model, trained, longer, sequences=self.sequences)
+        data: dict[str, Any] = {"run": about, **fidelity.to_json()}
+        shown = [_title(trained, about), fidelity_rows(fidelity)]
+        if isinstance(trained, HMM):
+            renamed = measure_relabelling(model, trained)
+            data["relabelling"] = renamed.to_json()
+            shown += [f"\n{_renaming(renamed)}", _layer_rows(renamed)]
+        return Answer(data, shown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,29 +56,24 @@ class TunnelShow:
     """Draw what a run believes, step by step, beside the exact posterior."""
 
     folder: RunFolder
-    """Folder of the run, or zoo:NAME; `bayesattn tunnel zoo` lists those."""
     out: Annotated[Path, arg(aliases=["-o"], metavar="FILE")] = Path("fidelity.svg")
     """Image to write: .svg, .png or .pdf."""
-    length: Annotated[str, arg(metavar="2x|STEPS")] = "1x"
-    """How long to make the sequences: a multiple of the training's, or a number of steps."""
+    length: Length = "1x"
     sequences: int = 2000
     """Held-out sequences behind the curves."""
     examples: int = 3
     """Sequences whose beliefs are drawn in full."""
     seed: int = 0
-    """Which sequences these are."""
-    step: int | None = None
-    """Checkpoint to draw; the last one if not given."""
+    """Seed of these sequences."""
+    step: Step = None
 
     def run(self) -> int:
-        """Measure, draw, write."""
-        from bayesattn.drawing import check_format, save_picture
         from bayesattn.figures.tunnel import beliefs, draw
 
         with mistakes():
             check_format(self.out)
             if not 1 <= self.examples <= 6:
-                raise ValueError(f"--examples must lie in 1..6, not {self.examples}")
+                raise ValueError(f"--examples must lie in 1..6, not {self.examples}.")
             model, trained, about = _load(self.folder, self.step)
             longer = stretch(trained, self.length)
             fidelity = measure_stretched(model, trained, longer, sequences=self.sequences)

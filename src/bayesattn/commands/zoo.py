@@ -1,51 +1,37 @@
 """`bayesattn tunnel zoo` and `bayesattn lm zoo`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from bayesattn.commands.options import JsonTarget
-from bayesattn.console import show_rows, write_json
+from bayesattn.commands.options import Answer, Asking, JsonTarget, Rows
 from bayesattn.zoo import LANGUAGE, PREFIX, Entry, LanguageEntry, entry, language_entry, names
-
-Known = TypeVar("Known", Entry, LanguageEntry)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Zoo:
+class Zoo(Asking):
     """List the trained models that come with bayesattn; use zoo:NAME where a RUN is asked for."""
 
     json: JsonTarget = None
-    """Write JSON to this file ("-": standard output) instead of a table."""
 
-    def run(self) -> int:
-        """Print the models."""
-        return _show([entry(name) for name in names()], _row, self.json)
+    def answer(self) -> Answer:
+        entries = [entry(name) for name in names()]
+        return _listed(entries, [_row(one) for one in entries])
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageZoo:
+class LanguageZoo(Asking):
     """List the language models that come with bayesattn; zoo:NAME names one as a MODEL."""
 
     json: JsonTarget = None
-    """Write JSON to this file ("-": standard output) instead of a table."""
 
-    def run(self) -> int:
-        """Print the models."""
-        return _show([language_entry(name) for name in names(LANGUAGE)], _language_row, self.json)
+    def answer(self) -> Answer:
+        entries = [language_entry(name) for name in names(LANGUAGE)]
+        return _listed(entries, [_language_row(one) for one in entries])
 
 
-def _show(
-    entries: Sequence[Known], row: Callable[[Known], dict[str, str]], json: str | None
-) -> int:
-    if json:
-        write_json([found._asdict() for found in entries], json)
-    if json != "-":
-        show_rows([row(found) for found in entries])
-        print("\nTrained by:")
-        for found in entries:
-            print(f"  {PREFIX}{found.name:24} {found.command}")
-    return 0
+def _listed(entries: Sequence[Entry | LanguageEntry], rows: Rows) -> Answer:
+    trained = [f"  {PREFIX}{one.name:24} {one.command}" for one in entries]
+    return Answer([one._asdict() for one in entries], [rows, "\nTrained by:", *trained])
 
 
 def _row(found: Entry) -> dict[str, str]:
