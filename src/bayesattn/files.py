@@ -24,7 +24,7 @@ def write_json(path: Path, data: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file by `text`, or leave it as it was."""
-    temporary = path.with_name(f"{TEMPORARY}{path.name}")
+    temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}")
     try:
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)
@@ -65,6 +65,14 @@ def remove(folder: Path) -> None:
     shutil.rmtree(trash, ignore_errors=True)
     folder.rename(trash)
     shutil.rmtree(trash, ignore_errors=True)
+
+
+def aside(path: Path) -> Path:
+    """Move a damaged file or folder out of the way, under a name of its own; nothing is lost."""
+    number = 1
+    while (kept := path.with_name(f"{path.stem}.aside-{number}{path.suffix}")).exists():
+        number += 1
+    return path.rename(kept)
 
 
 def clean(folder: Path) -> None:

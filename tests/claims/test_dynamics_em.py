@@ -10,9 +10,9 @@ from bayesattn.claims import dynamics_em
 from bayesattn.claims.dynamics_em import OTHER_START, SAME_NORM, DynamicsEM, EMRecipe
 from bayesattn.dynamics import em
 from bayesattn.dynamics.em import EM, SCHEDULES, SGD, TWO_FORWARDS, Schedule
-from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Tier
 from bayesattn.stats import Outcome
+from tests.ledger.toy import run_study
 
 RECIPE = EMRecipe(
     seeds=2,

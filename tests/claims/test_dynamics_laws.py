@@ -11,9 +11,9 @@ from bayesattn.claims.dynamics_values import DynamicsValues
 from bayesattn.claims.gradient_law import EVERYTHING, RANDOM, TRAINED, LawRecipe, shuffled
 from bayesattn.dynamics.model import LayerDynamics
 from bayesattn.dynamics.routing import Routing
-from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Tier
 from bayesattn.stats import Outcome
+from tests.ledger.toy import run_study
 
 STUDIES = (DynamicsRouting, DynamicsValues)
 RECIPE = LawRecipe(seeds=2, lengths=(5, 12), sequences=3)

@@ -13,11 +13,11 @@ from bayesattn.claims import geometry_keys as keys
 from bayesattn.claims import geometry_subjects as subjects
 from bayesattn.claims import geometry_values as values
 from bayesattn.claims import tunnel_bijection, tunnel_hmm
-from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Tier
 from bayesattn.models.open import open_tunnel
 from bayesattn.stats import Outcome
 from bayesattn.zoo import locate
+from tests.ledger.toy import run_study
 
 STUDIES = [
     keys.GeometryKeys,

@@ -8,8 +8,8 @@ from bayesattn.claims.identity import (
     IdentityStudy,
     relative_difference,
 )
-from bayesattn.ledger.runner import run_study
 from bayesattn.stats import Outcome
+from tests.ledger.toy import run_study
 
 RECIPE = IdentityRecipe(seeds=2, lengths=(3, 5), head_counts=(1, 2), head_dim=4)
 

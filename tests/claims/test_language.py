@@ -13,11 +13,11 @@ from bayesattn.claims import bam_perplexity as perplexity
 from bayesattn.evals.passkey import passkey
 from bayesattn.ledger.jobs import MeasurementJob
 from bayesattn.ledger.language_models import FROZEN, SOONER, UNIFORM, VARIANTS, after
-from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Tier
 from bayesattn.models import BayesConfig, BayesForCausalLM
 from bayesattn.models.open import open_language
 from bayesattn.stats import Outcome, mean_interval
+from tests.ledger.toy import run_study
 
 SMALL = {
     "seeds": 1,

@@ -6,9 +6,9 @@ from types import MappingProxyType
 import pytest
 
 from bayesattn.claims import llm_architecture as architecture
-from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Tier
 from bayesattn.stats import Outcome
+from tests.ledger.toy import run_study
 
 FULL, OTHERS = architecture.FULL, architecture.OTHERS
 

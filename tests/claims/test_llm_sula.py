@@ -6,12 +6,12 @@ from types import MappingProxyType
 import pytest
 
 from bayesattn.claims import llm_causal, llm_sula
-from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Tier
 from bayesattn.probes.llm.causal import intervene
 from bayesattn.probes.llm.sula import ALL_WORDS, fixed_conditions
 from bayesattn.probes.llm.sula_answers import answer
 from bayesattn.stats import Outcome
+from tests.ledger.toy import run_study
 from tests.probes.llm.sula_toys import LABELS, subject
 
 STUDIES = {

@@ -9,12 +9,12 @@ import torch
 from bayesattn import linear
 from bayesattn.claims import llm_domain, llm_values
 from bayesattn.claims.llm_subjects import subject
-from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Tier
 from bayesattn.probes.llm.axes import SHARE, SPEARMAN, TWO
 from bayesattn.probes.llm.domains import DOMAINS
 from bayesattn.probes.llm.matched import ENDINGS
 from bayesattn.stats import Outcome
+from tests.ledger.toy import run_study
 from tests.probes.llm.small import save_small
 
 

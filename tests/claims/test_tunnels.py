@@ -9,10 +9,10 @@ from bayesattn.claims import tunnel_architectures as architectures
 from bayesattn.claims import tunnel_bijection as bijection
 from bayesattn.claims import tunnel_hmm as hmm
 from bayesattn.claims.tunnel_hmm import Errors, Extrapolation
-from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Tier
 from bayesattn.stats import Outcome
 from bayesattn.tunnels import Bijection
+from tests.ledger.toy import run_study
 
 SMALL = {"seeds": 2, "steps": 2, "layers": 1, "width": 16, "batch_size": 4, "sequences": 16}
 STUDIES = {

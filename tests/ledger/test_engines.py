@@ -9,8 +9,8 @@ import time
 import pytest
 
 from bayesattn.claims import tunnel_bijection as bijection
-from bayesattn.ledger.engines import Here, Processes, local_engine
-from bayesattn.ledger.scheduling import plan, run_jobs
+from bayesattn.ledger.engines import Here, Processes, local_engine, run_jobs
+from bayesattn.ledger.jobs import plan, to_do
 from bayesattn.ledger.study import Tier
 from tests.claims.test_tunnels import small
 from tests.ledger.work import Errand
@@ -53,7 +53,7 @@ def test_a_job_whose_process_died_is_tried_again_but_not_for_ever(tmp_path):
     assert jobs[0].done() and ended["unlucky"].failure is None
     assert not jobs[1].done()
     assert ended["cursed"].failure.sentence == (
-        "The process that did it ended early: it was killed, often for lack of memory."
+        "The process that did it was lost: it was killed, often for lack of memory."
     )
     assert len(list(tmp_path.glob("cursed.began*"))) == 3
 
@@ -86,12 +86,12 @@ def test_measured_beside_each_other_as_measured_alone(tmp_path, monkeypatch):
     for name, engine in {"alone": Here(), "beside": Here()}.items():
         monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / name / "runs"))
         planned = plan([study], Tier.QUICK, tmp_path / name, 2)
-        left = planned.to_do()
+        left = to_do(planned)
         trainings = [job for job in left.values() if not job.needs]
         if name == "beside":
             finish(trainings, Processes(2))
         finish([job for job in left.values() if not job.done()], engine)
-        measured = [job.measured().numbers for job in planned.measurements[study.claim.id]]
+        measured = [job.measured()["numbers"] for job in planned[study.claim.id]]
         found[name] = measured
     assert found["alone"] == found["beside"]
     assert len(found["alone"]) == 2

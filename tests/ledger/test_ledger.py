@@ -6,10 +6,8 @@ from dataclasses import replace
 import pytest
 
 from bayesattn.claims import Tier, UserError
-from bayesattn.ledger import ledger
 from bayesattn.ledger.ledger import SCHEMA, Ledger, add_record, set_aside
-from bayesattn.ledger.runner import run_study
-from tests.ledger.toy import crash, toy
+from tests.ledger.toy import crash, run_study, toy
 
 
 @pytest.fixture
@@ -63,7 +61,7 @@ def test_a_crash_while_writing_leaves_the_old_ledger(path, records, monkeypatch)
     def full_disk(fd):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(ledger.os, "fsync", full_disk)
+    monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="No space"):
         add_record(path, records[1])
     assert path.read_bytes() == before

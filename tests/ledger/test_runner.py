@@ -5,17 +5,11 @@ import numpy as np
 import pytest
 
 from bayesattn.claims import Tier, UserError
+from bayesattn.ledger.jobs import seeds_of
 from bayesattn.ledger.ledger import NAME, Ledger
-from bayesattn.ledger.runner import (
-    parse_tier,
-    prepare_folder,
-    run_plan,
-    run_studies,
-    run_study,
-)
-from bayesattn.ledger.scheduling import plan, seeds_of
+from bayesattn.ledger.runner import parse_tier, prepare_folder, run_claims
 from bayesattn.stats import Outcome
-from tests.ledger.toy import crash, toy
+from tests.ledger.toy import crash, run_study, toy
 
 
 def test_a_study_leaves_verdict_numbers_figures_and_the_command_to_repeat_it(tmp_path):
@@ -69,7 +63,7 @@ def test_a_traceback_names_no_folder_of_the_machine(tmp_path):
 
 def test_the_other_studies_run_after_a_crash_and_all_are_in_the_ledger(tmp_path):
     studies = [toy("first"), toy("second", measure=crash), toy("third")]
-    records = list(run_studies(studies, Tier.QUICK, tmp_path))
+    records = list(run_claims(studies, Tier.QUICK, tmp_path))
     assert [r.result for r in records] == ["supported", "error", "supported"]
     ledger = Ledger.load(tmp_path / NAME)
     assert {name: r.result for name, r in ledger.records.items()} == {
@@ -84,14 +78,14 @@ def test_a_finished_study_is_in_the_ledger_before_the_next_begins(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(run_studies([toy("first"), toy("second", measure=interrupted)], Tier.QUICK, tmp_path))
+        list(run_claims([toy("first"), toy("second", measure=interrupted)], Tier.QUICK, tmp_path))
     assert list(Ledger.load(tmp_path / NAME).records) == ["first"]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, [1.0, math.nan]])
 def test_numbers_that_are_not_finite_are_an_error_that_names_them(tmp_path, bad):
     study = toy(measure=lambda self, tier, seed: {"effect": 1.0, "speed": bad})
-    (record,) = run_studies([study], Tier.QUICK, tmp_path)
+    (record,) = run_claims([study], Tier.QUICK, tmp_path)
     assert "the measured 'speed' is not finite" in record.failure.sentence
     assert Ledger.load(tmp_path / NAME).records["toy"].result == "error"
 
@@ -102,13 +96,13 @@ def test_a_verdict_that_is_not_finite_is_an_error(tmp_path):
         draw=lambda self, tier, numbers: [],
     )
     with np.errstate(over="ignore", invalid="ignore"):
-        (record,) = run_studies([study], Tier.QUICK, tmp_path)
+        (record,) = run_claims([study], Tier.QUICK, tmp_path)
     assert record.result == "error"
 
 
 def test_numpy_numbers_are_kept_as_plain_ones(tmp_path):
     study = toy(measure=lambda self, tier, seed: {"effect": np.float32(2.5 + seed), "count": 3})
-    (record,) = run_studies([study], Tier.QUICK, tmp_path)
+    (record,) = run_claims([study], Tier.QUICK, tmp_path)
     assert record.numbers[1] == {"effect": 3.5, "count": 3}
     stored = json.loads((tmp_path / NAME).read_text())["records"]["toy"]["numbers"]["1"]
     assert stored == {"effect": 3.5, "count": 3}
@@ -116,8 +110,7 @@ def test_numpy_numbers_are_kept_as_plain_ones(tmp_path):
 
 def test_whoever_waits_is_told_what_is_left(tmp_path):
     told = []
-    planned = plan([toy()], Tier.QUICK, tmp_path)
-    list(run_plan(planned, tell=lambda left: told.append(len(left))))
+    list(run_claims([toy()], Tier.QUICK, tmp_path, tell=lambda left: told.append(len(left))))
     assert told[0] == 3 and told[-1] == 0
 
 
@@ -129,10 +122,10 @@ def test_what_was_measured_is_not_measured_again(tmp_path):
         return {"effect": 5.0 + seed}
 
     study = toy(measure=counting, draw=lambda self, tier, numbers: [])
-    first, again = ([*run_studies([study], Tier.QUICK, tmp_path)] for _ in range(2))
+    first, again = ([*run_claims([study], Tier.QUICK, tmp_path)] for _ in range(2))
     assert count == [0, 1, 2]
     assert first[0].numbers == again[0].numbers and first[0].verdict == again[0].verdict
-    (more,) = run_studies([study], Tier.QUICK, tmp_path, count=4)
+    (more,) = run_claims([study], Tier.QUICK, tmp_path, seeds=4)
     assert count == [0, 1, 2, 3] and len(more.numbers) == 4
 
 

@@ -1,8 +1,14 @@
-"""Runs of studies: kept, and made anew when they are damaged."""
+"""Runs of claims: kept, made anew when they are damaged, refused if they cannot be done."""
+
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from bayesattn.ledger.trained import TunnelTraining
+from bayesattn.claims import Tier
+from bayesattn.claims.registry import find_study
+from bayesattn.errors import UserError
+from bayesattn.ledger.trained import TunnelTraining, require_possible
 from bayesattn.models.architectures import Transformer
 from bayesattn.training import TrainConfig
 from bayesattn.tunnels import Bijection
@@ -28,3 +34,32 @@ def test_a_damaged_run_is_set_aside_and_trained_again(tmp_path, monkeypatch, cap
     assert "It was set aside as" in capsys.readouterr().err
     training.model()
     assert capsys.readouterr().err == ""
+
+
+def trainings(name, tier):
+    return list(find_study(name).trainings(tier, 0).values())
+
+
+def test_quick_tiers_are_possible_and_cost_what_they_should():
+    found = trainings("bam-retrieval", Tier.QUICK)
+    one = found[0].demand()
+    longer = replace(found[0], config=replace(found[0].config, steps=2 * found[0].config.steps))
+    assert longer.demand().operations == 2 * one.operations
+    assert longer.demand().bytes == one.bytes
+    every = [*found, *trainings("tunnel-mlp", Tier.QUICK)]
+    assert all(training.demand().operations > 0 for training in every)
+    require_possible(every, 2)
+
+
+@pytest.mark.parametrize(
+    ("free", "tier", "sentence"),
+    [
+        (2**40, Tier.PAPER, r"These \d+ trainings would take about [\d,]+ days here"),
+        (2**20, Tier.QUICK, r"needs about \d+ GiB and 0 GiB are free"),
+    ],
+)
+def test_what_takes_days_or_does_not_fit_is_refused(monkeypatch, free, tier, sentence):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=free))
+    with pytest.raises(UserError, match=sentence):
+        require_possible(trainings("bam-retrieval", tier), 2)
+    require_possible([], 2)

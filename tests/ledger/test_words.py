@@ -2,8 +2,7 @@ import pytest
 
 from bayesattn.claims import Tier
 from bayesattn.ledger import words
-from bayesattn.ledger.runner import run_study
-from tests.ledger.toy import crash, toy
+from tests.ledger.toy import crash, run_study, toy
 
 
 @pytest.mark.parametrize(

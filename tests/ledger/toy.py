@@ -1,6 +1,7 @@
 """Studies for the tests: tiny, and as well or badly behaved as a test needs."""
 
 from bayesattn.claims import Claim, Picture, Recipe, Study, Tier
+from bayesattn.ledger.runner import run_claims
 from bayesattn.stats import judge_effect
 
 
@@ -34,6 +35,12 @@ def toy(name="toy", *bases, **changes):
     """A toy study with another id and other attributes or methods."""
     claim = Claim(id=name, statement=f"{name} works.", source="arXiv 0000.00000", reported="always")
     return type(name, (Toy, *bases), {"claim": claim, **changes})()
+
+
+def run_study(study, tier, folder, count=None):
+    """Measure one claim here and now, whatever was measured before."""
+    (record,) = run_claims([study], tier, folder, count, again=True)
+    return record
 
 
 def crash(self, tier, seed):

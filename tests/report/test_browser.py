@@ -13,13 +13,12 @@ import torch
 from bayesattn.claims import Tier
 from bayesattn.ledger.exhibits import belief_exhibit, heatmap_exhibit, manifold_exhibit
 from bayesattn.ledger.ledger import Ledger
-from bayesattn.ledger.runner import run_study
 from bayesattn.ledger.study import Exhibit
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.priors import GeneralizedGaussian
 from bayesattn.report.page import render
 from bayesattn.tunnels import HMM, Bijection
-from tests.ledger.toy import crash, toy
+from tests.ledger.toy import crash, run_study, toy
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 pytestmark = [

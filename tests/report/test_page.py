@@ -8,9 +8,8 @@ import pytest
 
 from bayesattn.claims import Claim, Tier
 from bayesattn.ledger.ledger import Ledger
-from bayesattn.ledger.runner import run_study
 from bayesattn.report.page import linked, render
-from tests.ledger.toy import crash, toy
+from tests.ledger.toy import crash, run_study, toy
 
 VOID = {"meta", "link", "img", "br", "input"}
 

@@ -2,9 +2,8 @@ import pytest
 
 from bayesattn.claims import Tier, UserError
 from bayesattn.ledger.ledger import Ledger
-from bayesattn.ledger.runner import run_study
 from bayesattn.report.readme import BEGIN, END, fill, table
-from tests.ledger.toy import Toy, crash, toy
+from tests.ledger.toy import Toy, crash, run_study, toy
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from bayesattn.claims import Tier
 from bayesattn.claims.registry import find_study
 from bayesattn.commands.main import main
 from bayesattn.ledger.ledger import NAME, add_record
-from bayesattn.ledger.runner import run_study
 from bayesattn.models.architectures import LSTM, Transformer
 from bayesattn.report.runs import exhibits, render_runs
 from bayesattn.training import Run, TrainConfig, train_tunnel
 from bayesattn.tunnels import Bijection
+from tests.ledger.toy import run_study
 from tests.report.test_page import Page
 
 

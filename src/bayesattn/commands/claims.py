@@ -15,11 +15,9 @@ from bayesattn.commands.options import JsonTarget
 from bayesattn.console import show_rows, write_json
 from bayesattn.errors import UserError
 from bayesattn.ledger import words
-from bayesattn.ledger.demand import require_possible
-from bayesattn.ledger.engines import Engine, local_engine
-from bayesattn.ledger.ledger import NAME, Ledger, Record, set_aside
-from bayesattn.ledger.runner import parse_tier, prepare_folder, run_plan
-from bayesattn.ledger.scheduling import plan
+from bayesattn.ledger.engines import RayWorkers, local_engine
+from bayesattn.ledger.ledger import NAME, Ledger, Record
+from bayesattn.ledger.runner import parse_tier, run_claims
 from bayesattn.ledger.study import AnyStudy, Tier
 from bayesattn.report.page import PAGE, write_page
 
@@ -192,20 +190,13 @@ def measure(
     """
     if workers is not None and workers < 1:
         raise UserError(f"--workers must be 1 or more, not {workers}.")
-    planned = plan(studies, tier, out, seeds)
-    aside = set_aside(prepare_folder(out))
-    engine = local_engine(workers) if ray is None else _ray(ray)
-    if again:
-        for job in (job for own in planned.measurements.values() for job in own):
-            job.file.unlink(missing_ok=True)
-    if ray is None:
-        require_possible(planned.to_do().values(), engine.slots)
+    engine = local_engine(workers) if ray is None else RayWorkers(ray or None)
     records: dict[str, Record] = {}
     try:
         with Display() as display:
-            if aside:
-                display.console.print(aside, soft_wrap=True)
-            for record in run_plan(planned, engine, display.tell):
+            for record in run_claims(
+                studies, tier, out, seeds, engine=engine, again=again, tell=display.tell
+            ):
                 records[record.claim.id] = record
                 display.verdict(record)
     except KeyboardInterrupt:
@@ -213,12 +204,6 @@ def measure(
             f"Stopped; what was finished is in {out}, and the same command goes on."
         ) from None
     return [records[study.claim.id] for study in studies]
-
-
-def _ray(address: str) -> Engine:
-    from bayesattn.ledger.on_ray import RayWorkers
-
-    return RayWorkers(address or None)
 
 
 def show_results(records: Sequence[Record], page: Path) -> None:

@@ -44,7 +44,8 @@ class Display:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self._progress.stop()
+        if self.console.is_terminal:
+            self._progress.stop()
 
     def tell(self, left: Mapping[str, Job]) -> None:
         """Show what is left."""

@@ -1,18 +1,28 @@
-"""Who does the jobs: this process, several processes of this machine, or (`on_ray`) a cluster."""
+"""Who does the jobs: this process, several processes of this machine, or a Ray cluster."""
 
+import logging
 import multiprocessing
 import os
-from collections.abc import Callable
+import socket
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from bayesattn.errors import UserError
 from bayesattn.ledger.jobs import Job, attempt
 from bayesattn.ledger.ledger import Failure
 from bayesattn.ledger.trained import runs_folder
 
-PRELOADED = ["bayesattn.ledger.language_models"]
+PRELOADED = ["bayesattn.ledger.jobs"]
 """What processes have imported before they begin: with it, all of torch."""
+LOSSES = 2
+"""A job whose process was lost is tried so many times more."""
+PATIENCE = 1.0
+"""Seconds between two looks at what goes on, for the display's sake."""
+ANSWER = 5.0
+"""Seconds to wait for an address to answer."""
 
 
 class Ended(NamedTuple):
@@ -24,27 +34,6 @@ class Ended(NamedTuple):
     """Whoever did it is gone: killed, out of memory, unplugged. It may go better elsewhere."""
 
 
-class Engine(Protocol):
-    """Does jobs."""
-
-    @property
-    def slots(self) -> int:
-        """Jobs at once."""
-        ...
-
-    def start(self, job: Job) -> None:
-        """Begin a job."""
-        ...
-
-    def wait(self, seconds: float) -> list[Ended]:
-        """What has ended; if nothing has, wait for it, but not longer than `seconds`."""
-        ...
-
-    def close(self) -> None:
-        """Stop all that is going on; trainings save first."""
-        ...
-
-
 class Here:
     """This process: one job at a time."""
 
@@ -54,11 +43,9 @@ class Here:
         self._ended: list[Ended] = []
 
     def start(self, job: Job) -> None:
-        """Do the job at once."""
         self._ended.append(Ended(job, attempt(job, str(runs_folder()))))
 
     def wait(self, seconds: float) -> list[Ended]:
-        """The job that was done."""
         ended, self._ended = self._ended, []
         return ended
 
@@ -67,7 +54,7 @@ class Here:
 
 
 class Processes:
-    """Processes of this machine, a fresh one for each job."""
+    """Processes of this machine, a fresh one for each job: one that is killed harms no other."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -77,7 +64,6 @@ class Processes:
         self._busy: dict[int, tuple[BaseProcess, Connection, Job]] = {}
 
     def start(self, job: Job) -> None:
-        """Begin a job in a process of its own."""
         ours, theirs = self._context.Pipe(duplex=False)
         runs = str(runs_folder().absolute())  # processes have the environment of the first of them
         process = self._context.Process(target=_work, args=(job, runs, theirs))
@@ -86,7 +72,6 @@ class Processes:
         self._busy[process.sentinel] = (process, ours, job)
 
     def wait(self, seconds: float) -> list[Ended]:
-        """Jobs whose process has ended."""
         ended: list[Ended] = []
         for sentinel in wait(list(self._busy), timeout=seconds):
             assert isinstance(sentinel, int)
@@ -95,18 +80,78 @@ class Processes:
             try:
                 ended.append(Ended(job, connection.recv()))
             except EOFError:  # it never came to say anything
-                ended.append(Ended(job, lost_process(process.exitcode), lost=True))
+                ended.append(_lost(job, "process", _why(process.exitcode)))
             connection.close()
         return ended
 
     def close(self) -> None:
-        """Tell all to stop and wait until they have saved."""
+        """Tell all to stop and wait until trainings have saved."""
         for process, _, _ in self._busy.values():
             process.terminate()
         for process, connection, _ in self._busy.values():
             process.join()
             connection.close()
         self._busy.clear()
+
+
+class RayWorkers:
+    """One job per CPU of a cluster whose machines all reach the runs and the ledger.
+
+    The driver keeps nothing that is not in those folders: if it dies, start it again, and what was
+    finished is found.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        """Args: address: host:port, ray://host:port, auto, or local for one on this machine."""
+        try:
+            import ray
+        except ImportError:
+            raise UserError(
+                "Running on Ray needs the package ray: pip install 'bayesattn[cluster]'."
+            ) from None
+        require_answer(address)
+        self._ray: Any = ray
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise UserError(
+                f"There is no Ray cluster at {address} ({' '.join(str(error).split())[:200]}): "
+                "start one with `ray start --head`, or name another --address."
+            ) from None
+        self._attempt: Any = ray.remote(num_cpus=1, max_retries=0)(attempt)
+        self._busy: dict[Any, Job] = {}
+
+    @property
+    def slots(self) -> int:
+        """CPUs of the cluster as it is now: machines come and go."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def start(self, job: Job) -> None:
+        self._busy[self._attempt.remote(job, str(runs_folder().absolute()))] = job
+
+    def wait(self, seconds: float) -> list[Ended]:
+        found, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=seconds)
+        return [self._ended(reference) for reference in found]
+
+    def _ended(self, reference: Any) -> Ended:
+        job = self._busy.pop(reference)
+        try:
+            return Ended(job, self._ray.get(reference))
+        except self._ray.exceptions.RayError as error:
+            first = str(error).strip().splitlines()[0]
+            return _lost(job, "worker", f"{type(error).__name__}, {first}")
+
+    def close(self) -> None:
+        """Tell the workers to stop, which lets trainings save, and leave the cluster."""
+        for reference in self._busy:
+            self._ray.cancel(reference)
+        if self._busy:
+            self._ray.wait(list(self._busy), num_returns=len(self._busy), timeout=30)
+        self._busy.clear()
+        self._ray.shutdown()
+
+
+Engine = Here | Processes | RayWorkers
 
 
 def local_engine(workers: int | None = None) -> Engine:
@@ -120,15 +165,64 @@ def default_workers() -> int:
     return os.cpu_count() or 1
 
 
-def lost_process(code: int | None) -> Failure:
-    """What to say of a process that ended without a word."""
-    why = "it was killed, often for lack of memory" if code == -9 else f"exit code {code}"
-    return Failure(sentence=f"The process that did it ended early: {why}.", traceback="")
+def run_jobs(jobs: Mapping[str, Job], engine: Engine) -> Iterator[Ended | None]:
+    """Do all jobs, as many at once as the engine takes; None when a while passed without an end.
+
+    A queue: the next job is the first one whose needs are met.
+    """
+    waiting = list(jobs.values())
+    running: set[str] = set()
+    losses: Counter[str] = Counter()
+    pending = set(jobs)
+    needs = {name: job.needs for name, job in jobs.items()}  # finding out takes a while
+    while waiting or running:
+        for job in [job for job in waiting if needs[job.name].isdisjoint(pending)]:
+            if len(running) >= engine.slots:
+                break
+            waiting.remove(job)
+            running.add(job.name)
+            engine.start(job)
+        found = engine.wait(PATIENCE)
+        for ended in found:
+            name = ended.job.name
+            running.discard(name)
+            losses[name] += ended.lost
+            if ended.lost and losses[name] <= LOSSES:
+                waiting.insert(0, ended.job)
+                continue
+            pending.discard(name)
+            yield ended
+        if not found:
+            yield None
+
+
+def require_answer(address: str | None) -> None:
+    """Refuse an address where nobody listens, at once: Ray itself would try for a minute."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not host:
+        return
+    try:
+        with socket.create_connection((host, int(port)), timeout=ANSWER):
+            return
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"Nothing answers at {address} ({error}): start a cluster there with "
+            "`ray start --head`, or name another --address."
+        ) from None
 
 
 def _work(job: Job, runs: str, connection: Connection) -> None:
-    say: Callable[[Failure | None], None] = connection.send
     try:
-        say(attempt(job, runs))
+        connection.send(attempt(job, runs))
     except KeyboardInterrupt:  # told to stop, and has saved; whoever told it knows
         raise SystemExit(130) from None
+
+
+def _lost(job: Job, who: str, why: str) -> Ended:
+    return Ended(
+        job, Failure(sentence=f"The {who} that did it was lost: {why}.", traceback=""), True
+    )
+
+
+def _why(code: int | None) -> str:
+    return "it was killed, often for lack of memory" if code == -9 else f"exit code {code}"

@@ -10,46 +10,26 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 
 from bayesattn import __version__
+from bayesattn.errors import UserError
 from bayesattn.files import write_json
 from bayesattn.ledger.ledger import Failure
-from bayesattn.ledger.study import AnyStudy, PartedStudy, Tier, Training
+from bayesattn.ledger.study import AnyStudy, PartedStudy, Tier
+from bayesattn.ledger.trained import Training
 from bayesattn.ledger.typed import to_plain
 from bayesattn.runs.errors import Interrupted
 from bayesattn.system import commit, keep_memory
 
 FOLDER = "measured"
 """Beside the ledger: one file per claim, tier, part and seed."""
-
-
-class Job(Protocol):
-    """A piece of work."""
-
-    @property
-    def name(self) -> str:
-        """No other job has it."""
-        ...
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Names of jobs that come before."""
-        ...
-
-    def done(self) -> bool:
-        """Whether its result is there."""
-        ...
-
-    def run(self) -> None:
-        """Do it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -61,24 +41,13 @@ class TrainingJob:
 
     @property
     def name(self) -> str:
-        """That of its run."""
         return self.training.folder.name
 
     def done(self) -> bool:
-        """Whether the run is complete."""
         return (self.training.folder / "finished.json").exists()
 
     def run(self) -> None:
-        """Train, or go on training."""
         self.training.train()
-
-
-class Measured(NamedTuple):
-    """What a measurement left behind."""
-
-    numbers: Any
-    """Plain JSON."""
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -95,21 +64,22 @@ class MeasurementJob:
 
     @property
     def name(self) -> str:
-        """Claim, tier, part and seed."""
         part = "" if self.part is None else f"-{_file_name(self.part)}"
         return f"{self.study.claim.id}-{self.tier}{part}-{self.seed}"
 
     @property
-    def needs(self) -> frozenset[str]:
-        """Its trainings."""
+    def file(self) -> Path:
+        return self.folder / FOLDER / f"{self.name}.json"
+
+    def trainings(self) -> list[TrainingJob]:
+        """What must be trained before."""
         trainings = self.study.trainings(self.tier, self.seed)
         wanted = trainings if self.part is None else [self.part]
-        return frozenset(trainings[name].folder.name for name in wanted)
+        return [TrainingJob(trainings[name]) for name in wanted]
 
     @property
-    def file(self) -> Path:
-        """What is measured goes here."""
-        return self.folder / FOLDER / f"{self.name}.json"
+    def needs(self) -> frozenset[str]:
+        return frozenset(job.name for job in self.trainings())
 
     def origin(self) -> dict[str, str]:
         """What decides the numbers; measured ones count only while this is the same."""
@@ -119,43 +89,68 @@ class MeasurementJob:
         versions = {"bayesattn": __version__, "torch": torch.__version__}
         return {"claim": self.study.claim.id, "config": config, **versions}
 
-    def measured(self) -> Measured | None:
-        """The result, if it is there, still stands and is what the claim measures now."""
+    def measured(self) -> dict[str, Any] | None:
+        """Numbers and seconds, if they are there, still stand and are what the claim measures."""
         try:
             found = json.loads(self.file.read_text(encoding="utf-8"))
-            if found["origin"] != self.origin():
-                return None
             numbers = found["numbers"]
             self.study.read({0: numbers if self.part is None else {self.part: numbers}})
-            return Measured(numbers, found["seconds"])
+            return found if found["origin"] == self.origin() else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def done(self) -> bool:
-        """Whether it was measured, by this version and the recipe of now."""
         return self.measured() is not None
 
     def run(self) -> None:
-        """Measure, and keep the numbers."""
         start = time.perf_counter()
-        numbers = to_plain(self._measure())
-        seconds = round(time.perf_counter() - start, 3)
-        found = {"origin": self.origin(), "commit": commit(), "seconds": seconds}
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.file, {**found, "numbers": numbers})
-
-    def _measure(self) -> object:
         if isinstance(self.study, PartedStudy) and self.part is not None:
-            return self.study.measure_part(self.tier, self.seed, self.part)
-        return self.study.measure(self.tier, self.seed)
+            found = self.study.measure_part(self.tier, self.seed, self.part)
+        else:
+            found = self.study.measure(self.tier, self.seed)
+        numbers, seconds = to_plain(found), round(time.perf_counter() - start, 3)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        about = {"origin": self.origin(), "commit": commit(), "seconds": seconds}
+        write_json(self.file, {**about, "numbers": numbers})
 
 
-def measurements(
-    study: AnyStudy, tier: Tier, seeds: Sequence[int], folder: Path
-) -> list[MeasurementJob]:
-    """All measurements of a claim."""
-    parts = study.parts(tier) if isinstance(study, PartedStudy) else (None,)
-    return [MeasurementJob(study, tier, seed, folder, part) for seed in seeds for part in parts]
+Job = TrainingJob | MeasurementJob
+Plan = Mapping[str, Sequence[MeasurementJob]]
+"""What is to be measured of every claim, by its id."""
+
+
+def plan(studies: Iterable[AnyStudy], tier: Tier, folder: Path, seeds: int | None = None) -> Plan:
+    """All measurements of claims into the ledger in `folder`; the recipes' seeds if None."""
+    folder = folder.absolute()
+    return {
+        study.claim.id: [
+            MeasurementJob(study, tier, seed, folder, part)
+            for seed in seeds_of(study, tier, seeds)
+            for part in (study.parts(tier) if isinstance(study, PartedStudy) else (None,))
+        ]
+        for study in studies
+    }
+
+
+def seeds_of(study: AnyStudy, tier: Tier, count: int | None) -> range:
+    """The seeds to measure: `count` of them, or as many as the recipe says."""
+    if tier not in study.recipes:
+        tiers = ", ".join(study.recipes)
+        raise UserError(f"The claim {study.claim.id} has no {tier} tier: choose one of {tiers}.")
+    if count is not None and count < 1:
+        raise UserError(f"--seeds must be 1 or more, not {count}.")
+    return range(study.recipes[tier].seeds if count is None else count)
+
+
+def to_do(planned: Plan) -> dict[str, Job]:
+    """Jobs that are not done, each once. A training is left out if nobody will look at it."""
+    left: dict[str, Job] = {}
+    for jobs in planned.values():
+        open_ones = [job for job in jobs if not job.done()]
+        trainings = {one.name: one for job in open_ones for one in job.trainings()}
+        left |= {name: one for name, one in trainings.items() if not one.done()}
+        left |= {job.name: job for job in open_ones}
+    return left
 
 
 def attempt(job: Job, runs: str) -> Failure | None:

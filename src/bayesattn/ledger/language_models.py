@@ -1,20 +1,17 @@
-"""Language models of studies: one recipe, many ways to know positions, trained once and kept.
+"""Language models of claims: one recipe, many ways to know positions, trained once and kept.
 
 What is changed after training, such as a window or a scaling of RoPE, needs no training of its own.
 """
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from bayesattn.ledger.study import Recipe
-from bayesattn.ledger.trained import run_name, runs_folder, sound
+from bayesattn.ledger.trained import LanguageTraining
 from bayesattn.models import BayesConfig
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.open import LanguageModel, open_language
-from bayesattn.runs import Run
 from bayesattn.training import TrainConfig
-from bayesattn.training.language import run_config, train_language
 
 ROPE: dict[str, Any] = {"prior": "uniform", "encoding": "rope"}
 THETA = BayesConfig.default_theta
@@ -86,24 +83,6 @@ VARIANTS: dict[str, Variant] = {
 """The first eight pairs are encodings; of the rest each differs from `SOONER` in one thing."""
 
 
-@dataclass(frozen=True)
-class LanguageTraining:
-    """What decides a language model."""
-
-    language: LanguageConfig
-    config: TrainConfig
-
-    @property
-    def folder(self) -> Path:
-        """Of its run."""
-        return runs_folder() / run_name("language", run_config(self.language, self.config))
-
-    def train(self) -> Run:
-        """Its run: found if there is one, else trained now."""
-        parts = (self.language, self.config, self.folder)
-        return sound(self.folder, lambda: train_language(*parts, progress=False))
-
-
 @dataclass(frozen=True, kw_only=True)
 class LanguageRecipe(Recipe):
     """Model, training and measurement."""
@@ -146,13 +125,13 @@ class LanguageRecipe(Recipe):
             threads=1,
         )
 
-    def training_of(self, variant: str, seed: int) -> "LanguageTraining":
+    def training_of(self, variant: str, seed: int) -> LanguageTraining:
         """What decides the model."""
         config, rate = self.training(seed), VARIANTS[variant].rate
         own = config if rate == 1 else replace(config, prior_lr=rate * config.lr)
         return LanguageTraining(self.language(variant), own)
 
-    def trainings(self, seed: int) -> dict[str, "LanguageTraining"]:
+    def trainings(self, seed: int) -> dict[str, LanguageTraining]:
         """Of every variant; some differ only after training."""
         return {variant: self.training_of(variant, seed) for variant in self.variants}
 

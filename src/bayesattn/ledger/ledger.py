@@ -7,15 +7,15 @@ measuring one claim again replaces its record only.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bayesattn.errors import UserError
+from bayesattn.files import aside, write_json
 from bayesattn.ledger.study import Claim, Tier, Verdict
-from bayesattn.stats import Interval, Outcome
+from bayesattn.ledger.typed import from_plain
 
 SCHEMA = 1
 NAME = "ledger.json"
@@ -93,7 +93,7 @@ class Ledger:
             data = json.loads(path.read_text(encoding="utf-8"))
             schema = data["schema"]
             if schema == SCHEMA:
-                return Ledger({name: _record(entry) for name, entry in data["records"].items()})
+                return Ledger(from_plain(dict[str, Record], data["records"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"The ledger {path} cannot be read ({error!r}).") from error
         raise UserError(f"The ledger {path} has schema {schema!r}; this version reads {SCHEMA}.")
@@ -101,6 +101,7 @@ class Ledger:
     def save(self, path: Path) -> None:
         """Write the ledger so that a crash leaves either the old file or the new one."""
         latest = list(self.records.values())[-1] if self.records else None
+        path.parent.mkdir(parents=True, exist_ok=True)
         data = {
             "schema": SCHEMA,
             "commit": latest.commit if latest else None,
@@ -108,31 +109,17 @@ class Ledger:
             "tier": latest.tier if latest else None,
             "records": {name: asdict(record) for name, record in self.records.items()},
         }
-        text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        write_json(path, data)
 
 
 def set_aside(path: Path) -> str | None:
-    """Move a ledger that cannot be read out of the way; the sentence to tell, None if it is fine.
-
-    Nothing is destroyed: it stays beside the new one under a name of its own.
-    """
+    """Move a ledger that cannot be read out of the way; the sentence to tell, or None."""
     if not path.exists():
         return None
     try:
         Ledger.load(path)
     except UserError as error:
-        number = 1
-        while (kept := path.with_name(f"{path.stem}.aside-{number}{path.suffix}")).exists():
-            number += 1
-        path.rename(kept)
-        return f"{error} It was set aside as {kept.name} and a new one begun."
+        return f"{error} It was set aside as {aside(path).name} and a new one begun."
     return None
 
 
@@ -143,29 +130,3 @@ def add_record(path: Path, record: Record) -> Ledger:
     ledger.records[record.claim.id] = record
     ledger.save(path)
     return ledger
-
-
-def _record(data: dict[str, Any]) -> Record:
-    verdict, failure = data["verdict"], data["failure"]
-    fields = {
-        "claim": Claim(**data["claim"]),
-        "tier": Tier(data["tier"]),
-        "seeds": tuple(data["seeds"]),
-        "verdict": _verdict(verdict) if verdict else None,
-        "failure": Failure(**failure) if failure else None,
-        "numbers": {int(seed): numbers for seed, numbers in data["numbers"].items()},
-        "figures": tuple(FigureFile(**figure) for figure in data["figures"]),
-        "exhibits": tuple(ExhibitFile(**exhibit) for exhibit in data.get("exhibits", ())),
-    }
-    return Record(**{**data, **fields})
-
-
-def _verdict(data: dict[str, Any]) -> Verdict:
-    interval = data["interval"]
-    fields = {
-        "outcome": Outcome(data["outcome"]),
-        "interval": Interval(*interval) if interval else None,
-        "seeds": tuple(data["seeds"]),
-        "tier": Tier(data["tier"]),
-    }
-    return Verdict(**{**data, **fields})

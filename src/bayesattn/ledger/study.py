@@ -4,14 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
 from bayesattn.drawing import Picture
+from bayesattn.ledger.trained import Training
 from bayesattn.ledger.typed import from_plain
-from bayesattn.runs import Run
 from bayesattn.stats import Interval, Judgement, Outcome
-from bayesattn.training.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,24 +83,6 @@ class Verdict:
 R = TypeVar("R", bound=Recipe)
 M = TypeVar("M")
 P = TypeVar("P")
-
-
-class Training(Protocol):
-    """A training whose result a study looks at; equal ones are done once."""
-
-    @property
-    def folder(self) -> Path:
-        """Of its run."""
-        ...
-
-    @property
-    def config(self) -> TrainConfig:
-        """How long, among other things."""
-        ...
-
-    def train(self) -> Run:
-        """Its run: found if there is one, else trained now."""
-        ...
 
 
 class Study(ABC, Generic[R, M]):

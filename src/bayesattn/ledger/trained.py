@@ -1,7 +1,7 @@
-"""Trained models of studies. A study trains into a run, so it can be stopped and taken up again.
+"""Trained models of claims. A claim trains into a run, so it can be stopped and taken up again.
 
 Runs are kept in `runs/` of the working directory (or `$BAYESATTN_RUNS`), named after a hash of all
-that decides their result: studies that need the same model share it, and a changed recipe trains
+that decides their result: claims that need the same model share it, and a changed recipe trains
 anew.
 """
 
@@ -9,49 +9,42 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
+
+from bayesattn.errors import UserError
 from bayesattn.evals.fidelity import Fidelity, Part, measure
 from bayesattn.evals.lengths import stretch
-from bayesattn.models.architectures import Architecture, Predictor, build
+from bayesattn.files import aside
+from bayesattn.models.architectures import Architecture, Predictor, build, count_parameters
+from bayesattn.models.cost import Shape, cost
+from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.open import open_tunnel
 from bayesattn.runs import Run
 from bayesattn.runs.errors import DamagedCheckpointError, DamagedRunError
-from bayesattn.training import TrainConfig, train_tunnel
-from bayesattn.training.tunnel import run_config
+from bayesattn.system import free_memory
+from bayesattn.training import TrainConfig, language, train_tunnel, tunnel
+from bayesattn.training.language import train_language
 from bayesattn.tunnels import Tunnel
 
-
-def runs_folder() -> Path:
-    """Where the runs of studies are kept."""
-    return Path(os.environ.get("BAYESATTN_RUNS", "runs"))
-
-
-def run_name(kind: str, config: dict[str, Any]) -> str:
-    """The same for the same training, another one for any other."""
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
-    return f"{kind}-{digest}"
+MOST_DAYS = 3.0
+"""Work that would keep this machine busy for longer is refused."""
+SPEED = 2e10
+"""Operations per second that small trainings reach on one core, roughly: this is no promise."""
+GPU_SPEED = 5e13
+"""The same of a GPU; a guess."""
+DAY = 86_400
 
 
-def sound(folder: Path, train: Callable[[], Run]) -> Run:
-    """The run that `train` finds or makes in `folder`; a damaged one is set aside and made anew."""
-    try:
-        run = train()
-        last = (run.finished or {}).get("step")
-        if last not in run.steps():
-            raise DamagedRunError(f"The run in {folder} has lost the checkpoint of its last step.")
-        run.checkpoint(last)
-        return run
-    except (DamagedRunError, DamagedCheckpointError) as error:
-        number = 1
-        while (aside := folder.with_name(f"{folder.name}.aside-{number}")).exists():
-            number += 1
-        folder.rename(aside)
-        print(f"{error} It was set aside as {aside.name} and is trained again.", file=sys.stderr)
-        return train()
+class Demand(NamedTuple):
+    """What a training asks of a machine, by the formulas of `models.cost`."""
+
+    operations: float
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -64,17 +57,21 @@ class TunnelTraining:
 
     @property
     def folder(self) -> Path:
-        """Of its run."""
-        decisive = run_config(self.tunnel, self.architecture, self.config)
-        return runs_folder() / run_name(f"{self.tunnel.name}-{self.architecture.name}", decisive)
+        decisive = tunnel.run_config(self.tunnel, self.architecture, self.config)
+        return _folder(f"{self.tunnel.name}-{self.architecture.name}", decisive)
 
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
         parts = (self.tunnel, self.architecture, self.config)
-        return sound(self.folder, lambda: train_tunnel(*parts, self.folder, progress=False))
+        return _sound(self.folder, lambda: train_tunnel(*parts, self.folder, progress=False))
+
+    def demand(self) -> Demand:
+        """As if every parameter were used once per token, whatever the architecture."""
+        weights = count_parameters(self.architecture, self.tunnel)
+        tokens = self.config.steps * self.config.batch_size * self.tunnel.positions
+        return Demand(6.0 * weights * tokens, 16 * weights)
 
     def model(self) -> Predictor:
-        """The trained model."""
         return open_tunnel(self.train())[0]
 
     def fidelity(self, *, sequences: int, length: str = "1x") -> Fidelity:
@@ -89,6 +86,83 @@ class TunnelTraining:
         return mean(found.parts["inside"], "mae_tok")
 
 
+@dataclass(frozen=True)
+class LanguageTraining:
+    """What decides a language model."""
+
+    language: LanguageConfig
+    config: TrainConfig
+
+    @property
+    def folder(self) -> Path:
+        return _folder("language", language.run_config(self.language, self.config))
+
+    def train(self) -> Run:
+        """Its run: found if there is one, else trained now."""
+        parts = (self.language, self.config, self.folder)
+        return _sound(self.folder, lambda: train_language(*parts, progress=False))
+
+    def demand(self) -> Demand:
+        shape, config = Shape.of(self.language.model_config()), self.config
+        whole, piece = (
+            cost(shape, self.language.length, size, config.precision)
+            for size in (config.batch_size, config.batch_size // config.accumulate)
+        )
+        return Demand(whole.training * config.steps, piece.memory)
+
+
+Training = TunnelTraining | LanguageTraining
+"""A training whose result a claim looks at; equal ones are done once."""
+
+
 def mean(part: Part, metric: str, predictor: str = "model") -> float:
     """One metric of one predictor."""
     return part.estimates[predictor][metric].value
+
+
+def runs_folder() -> Path:
+    return Path(os.environ.get("BAYESATTN_RUNS", "runs"))
+
+
+def require_possible(trainings: Iterable[Training], workers: int) -> None:
+    """Refuse trainings that this machine has no memory for, or that would take it days."""
+    demands = {training.folder.name: training.demand() for training in trainings}
+    if not demands:
+        return
+    gpu = torch.cuda.is_available()
+    free = free_memory("cuda" if gpu else "cpu")
+    name, largest = max(demands.items(), key=lambda item: item[1].bytes)
+    if largest.bytes > free:
+        raise UserError(
+            f"The training {name} needs about {largest.bytes / 2**30:.0f} GiB and "
+            f"{free / 2**30:.0f} GiB are free: choose a smaller tier, or a larger machine "
+            "(docs/scaling.md)."
+        )
+    speed = GPU_SPEED if gpu else SPEED * workers
+    days = sum(one.operations for one in demands.values()) / speed / DAY
+    if days > MOST_DAYS:
+        raise UserError(
+            f"These {len(demands)} trainings would take about {days:,.0f} days here: name fewer "
+            "claims, choose a smaller tier, or run them with --on ray (docs/scaling.md)."
+        )
+
+
+def _folder(kind: str, decisive: dict[str, Any]) -> Path:
+    """The same for the same training, another one for any other."""
+    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
+    return runs_folder() / f"{kind}-{digest}"
+
+
+def _sound(folder: Path, train: Callable[[], Run]) -> Run:
+    """The run that `train` finds or makes in `folder`; a damaged one is set aside and made anew."""
+    try:
+        run = train()
+        last = (run.finished or {}).get("step")
+        if last not in run.steps():
+            raise DamagedRunError(f"The run in {folder} has lost the checkpoint of its last step.")
+        run.checkpoint(last)
+        return run
+    except (DamagedRunError, DamagedCheckpointError) as error:
+        kept = aside(folder)
+        print(f"{error} It was set aside as {kept.name} and is trained again.", file=sys.stderr)
+        return train()

@@ -9,6 +9,7 @@ import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -47,6 +48,10 @@ def from_plain(kind: Any, data: Any) -> Any:
         return _require(data is None, data, "None")
     if is_dataclass(kind):
         return _dataclass(kind, data)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(data)
+    if hasattr(kind, "_fields"):  # a NamedTuple is kept as a list
+        return kind(*_require(isinstance(data, list), data, "list"))
     if kind in (float, int, str, bool):
         fits = isinstance(data, float | int if kind is float else kind)
         return _require(fits and (kind is bool or not isinstance(data, bool)), data, kind.__name__)

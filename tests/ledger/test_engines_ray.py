@@ -10,10 +10,9 @@ import pytest
 from bayesattn.claims import Tier
 from bayesattn.claims.registry import find_study
 from bayesattn.errors import UserError
+from bayesattn.ledger.engines import RayWorkers, require_answer
 from bayesattn.ledger.ledger import NAME, Ledger
-from bayesattn.ledger.on_ray import RayWorkers, require_answer
-from bayesattn.ledger.runner import run_plan
-from bayesattn.ledger.scheduling import plan
+from bayesattn.ledger.runner import run_claims
 from tests.ledger.test_engines import finish
 from tests.ledger.work import Errand
 
@@ -54,9 +53,7 @@ def test_the_ledger_of_a_cluster_is_that_of_one_process(cluster, tmp_path, monke
     monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
     studies = [find_study(name) for name in ("bam-size", "bam-laplace", "dynamics-routing")]
     for name, engine in {"here": None, "ray": Joined()}.items():
-        (tmp_path / name).mkdir()
-        planned = plan(studies, Tier.QUICK, tmp_path / name)
-        assert len([*run_plan(planned, engine)]) == 3
+        assert len([*run_claims(studies, Tier.QUICK, tmp_path / name, engine=engine)]) == 3
     here, ray = (Ledger.load(tmp_path / name / NAME).records for name in ("here", "ray"))
     assert here.keys() == ray.keys()
     for name, record in here.items():

@@ -8,11 +8,11 @@ import pytest
 
 from bayesattn.claims import Tier
 from bayesattn.claims.registry import all_studies
-from bayesattn.ledger.engines import Ended
-from bayesattn.ledger.jobs import MeasurementJob, TrainingJob, measurements
-from bayesattn.ledger.runner import run_studies
-from bayesattn.ledger.scheduling import plan, run_jobs
+from bayesattn.ledger.engines import Ended, run_jobs
+from bayesattn.ledger.jobs import MeasurementJob, TrainingJob, plan, to_do
+from bayesattn.ledger.runner import run_claims
 from bayesattn.ledger.study import PartedStudy, Recipe
+from bayesattn.ledger.trained import Demand
 from bayesattn.stats import judge_effect
 from tests.ledger.toy import toy
 from tests.ledger.work import Errand
@@ -23,6 +23,9 @@ class Model:
     """Stands for a training."""
 
     folder: Path
+
+    def demand(self):
+        return Demand(1.0, 1)
 
     def train(self):
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +58,7 @@ class Recorder:
 def test_a_shared_training_is_done_once_and_before_what_needs_it(tmp_path):
     shared, own = Model(tmp_path / "runs" / "shared"), Model(tmp_path / "runs" / "own")
     studies = [trained("one", shared), trained("two", shared, own), toy("three")]
-    left = plan(studies, Tier.QUICK, tmp_path, 2).to_do()
+    left = to_do(plan(studies, Tier.QUICK, tmp_path, 2))
     assert sorted(left) == [
         "one-quick-0",
         "one-quick-1",
@@ -77,21 +80,21 @@ def test_what_is_done_is_not_done_again(tmp_path):
     model = Model(tmp_path / "runs" / "model")
     study = trained("one", model)
     planned = plan([study], Tier.QUICK, tmp_path, 2)
-    for job in planned.to_do().values():
+    for job in to_do(planned).values():
         assert not job.done()
         job.run()
         assert job.done()
-    assert planned.to_do() == {}
+    assert to_do(planned) == {}
     (tmp_path / "measured" / "one-quick-1.json").unlink()
-    assert list(planned.to_do()) == ["one-quick-1"]
+    assert list(to_do(planned)) == ["one-quick-1"]
 
 
 def test_a_model_nobody_will_look_at_is_not_trained(tmp_path):
     study = trained("one", Model(tmp_path / "runs" / "model"))
     planned = plan([study], Tier.QUICK, tmp_path, 1)
-    assert len(planned.to_do()) == 2
-    planned.measurements["one"][0].run()
-    assert planned.to_do() == {}
+    assert len(to_do(planned)) == 2
+    planned["one"][0].run()
+    assert to_do(planned) == {}
 
 
 def test_the_next_job_is_the_first_whose_needs_are_met(tmp_path):
@@ -117,7 +120,7 @@ def test_measured_numbers_count_only_while_recipe_and_versions_are_the_same(
 ):
     job = MeasurementJob(toy("one"), Tier.QUICK, 0, tmp_path)
     job.run()
-    assert job.measured().numbers == {"effect": 10.0, "many": [1.0, 2.0]}
+    assert job.measured()["numbers"] == {"effect": 10.0, "many": [1.0, 2.0]}
     more = toy("one", recipes={Tier.QUICK: toy().recipes[Tier.FULL]})
     assert MeasurementJob(more, Tier.QUICK, 0, tmp_path).done()  # it has other seeds only
     if change == "recipe":
@@ -165,7 +168,7 @@ def test_parts_of_a_seed_wait_for_their_own_model_and_are_measured_once(tmp_path
     measured = []
     study = split(tmp_path, measured)
     planned = plan([study], Tier.QUICK, tmp_path, 2)
-    own = planned.measurements["split"]
+    own = planned["split"]
     assert [job.name for job in own] == [
         "split-quick-left-slow-0",
         "split-quick-right-0",
@@ -174,8 +177,8 @@ def test_parts_of_a_seed_wait_for_their_own_model_and_are_measured_once(tmp_path
     ]
     assert own[0].needs == {"Left, slow"} and own[3].needs == {"Right"}
     own[1].run()
-    assert [*planned.to_do()] == ["Left, slow", "Right", *(own[i].name for i in (0, 2, 3))]
-    (found,) = run_studies([study], Tier.QUICK, tmp_path, 2)
+    assert [*to_do(planned)] == ["Left, slow", "Right", *(own[i].name for i in (0, 2, 3))]
+    (found,) = run_claims([study], Tier.QUICK, tmp_path, 2)
     assert sorted(measured) == sorted((s, p) for s in (0, 1) for p in ("Left, slow", "Right"))
     assert found.seeds == (0, 1) and found.command.endswith("--seeds 2")
     assert found.numbers == {seed: {"Left, slow": 1.0, "Right": 5.0 + seed} for seed in (0, 1)}
@@ -183,8 +186,8 @@ def test_parts_of_a_seed_wait_for_their_own_model_and_are_measured_once(tmp_path
 
 def test_no_two_parts_of_a_study_have_the_same_name():
     for study in all_studies():
-        for tier, recipe in study.recipes.items():
-            names = [job.name for job in measurements(study, tier, range(recipe.seeds), Path())]
+        for tier in study.recipes:
+            names = [job.name for job in plan([study], tier, Path())[study.claim.id]]
             assert len(set(names)) == len(names)
             if isinstance(study, PartedStudy):
                 assert set(study.parts(tier)) <= set(study.trainings(tier, 0))
