@@ -45,21 +45,29 @@ def test_the_study_trains_measures_judges_and_draws(tmp_path, monkeypatch):
     assert len([*(tmp_path / "runs").iterdir()]) == 2 * len((FULL, *OTHERS))
 
 
-def numbers(focusing=0.3, order=0.8, error=0.01):
+def made_up(focusing=0.3, order=0.8, error=0.01):
     """Full heads focus by 0.8 with order 0.8; the last variant as the arguments say."""
+    share = architecture.Change(trained=0.5, untrained=0.2)
     found = {}
     for seed in range(3):
         wobble = 0.005 * seed
-        for variant in (FULL, *OTHERS):
-            last = variant == OTHERS[-1]
-            found.setdefault(seed, {}).update(
-                {
-                    f"{variant}: error": error if last else 0.01 + wobble / 10,
-                    f"{variant}: focusing": (0.8 if variant == FULL else focusing if last else 0.3)
-                    + wobble * (variant == FULL),
-                    f"{variant}: attention outputs share": 0.5,
-                    f"{variant}: attention outputs order": order + wobble if last else 0.8,
-                }
+        for name in (FULL, *OTHERS):
+            last = name == OTHERS[-1]
+            own = 0.8 + wobble if name == FULL else focusing if last else 0.3
+            states = architecture.Geometry(
+                share=share,
+                order=architecture.Change(trained=order + wobble if last else 0.8, untrained=0),
+                participation=share,
+            )
+            found.setdefault(seed, {})[name] = architecture.Variant(
+                error=error if last else 0.01 + wobble / 10,
+                uniform=1.5,
+                values=states,
+                outputs=states,
+                residual=states,
+                entropy=[1.0, 1 - own],
+                entropy_untrained=[1.0, 1.0],
+                mass=[0.5, 0.5],
             )
     return found
 
@@ -75,6 +83,6 @@ def numbers(focusing=0.3, order=0.8, error=0.01):
     ],
 )
 def test_geometry_must_stay_and_focusing_must_not(changes, outcome):
-    found = architecture.LLMArchitecture().judge(Tier.QUICK, numbers(**changes))
+    found = architecture.LLMArchitecture().judge(Tier.QUICK, made_up(**changes))
     assert found.outcome is outcome, found.reason
     assert found.null == pytest.approx((0.005 + 0.005 + 0.01) / 3)

@@ -11,6 +11,7 @@ from bayesattn.probes.llm.causal import intervene
 from bayesattn.probes.llm.sula import ALL_WORDS, fixed_conditions
 from bayesattn.probes.llm.sula_answers import answer
 from bayesattn.stats import Outcome
+from tests.claims.recorded import recorded_results
 from tests.ledger.toy import run_study
 from tests.probes.llm.sula_toys import LABELS, subject
 
@@ -37,15 +38,10 @@ def test_a_study_measures_judges_and_draws(module, tmp_path, monkeypatch):
     assert record.verdict.outcome is not Outcome.SUPPORTED
     assert record.numbers[0] != record.numbers[1]  # other prompts
     if module is llm_causal:
-        assert record.numbers[0]["middle: layers"] == [1.0]
-        assert record.numbers[0]["several: layers"] == [1.0, 2.0]
-        assert "last: order lost" not in record.numbers[0]
-
-
-def verdict(kind, **numbers):
-    """From lists with one number per seed."""
-    by_seed = {seed: {name: column[seed] for name, column in numbers.items()} for seed in range(3)}
-    return kind().judge(Tier.QUICK, by_seed)
+        cuts = record.numbers[0]
+        assert [axis["layer"] for axis in cuts["middle"]["axes"]] == [1]
+        assert [axis["layer"] for axis in cuts["several"]["axes"]] == [1, 2]
+        assert cuts["last"]["later"] is None and cuts["middle"]["later"]["layers"] == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -58,17 +54,23 @@ def verdict(kind, **numbers):
     ],
 )
 def test_evidence_must_order_more_than_its_absence(order, masked, outcome):
-    names = (
-        "main: order",
-        "main: order given k",
-        *(f"{llm_sula.FIXED}: error {h}" for h in ("H_post", "H_pred")),
-    )
-    rest = {name: [0.5] * 3 for name in names}
-    found = verdict(
-        llm_sula.LLMSula, **{llm_sula.JUDGED: order, llm_sula.NULL: [masked] * 3}, **rest
-    )
-    assert found.outcome is outcome and found.null == pytest.approx(masked)
-    assert found.measured == pytest.approx(sum(order) / 3)
+    recorded = recorded_results("llm-sula")
+    found = {
+        seed: dataclasses.replace(
+            recorded[seed],
+            fixed=with_order(recorded[seed].fixed, order[seed]),
+            blind=with_order(recorded[seed].blind, masked),
+        )
+        for seed in range(3)
+    }
+    verdict = llm_sula.LLMSula().judge(Tier.QUICK, found)
+    assert verdict.outcome is outcome and verdict.null == pytest.approx(masked)
+    assert verdict.measured == pytest.approx(sum(order) / 3)
+
+
+def with_order(asked, value):
+    order = dataclasses.replace(asked.centred.order, value=value)
+    return dataclasses.replace(asked, centred=dataclasses.replace(asked.centred, order=order))
 
 
 @pytest.mark.parametrize(
@@ -82,25 +84,32 @@ def test_evidence_must_order_more_than_its_absence(order, masked, outcome):
     ],
 )
 def test_order_must_go_and_nothing_else(before, lost, matched, change, outcome):
-    named = {"order before": before, "order lost": lost, "matched": matched}
-    named |= {"error, change": change}
-    for name in ("order after", "order after random", "divergence", "divergence, random"):
-        named[name] = [0.1] * 3
-    found = verdict(llm_causal.LLMCausal, **{f"middle: {k}": v for k, v in named.items()})
-    assert found.outcome == outcome
-    assert found.measured == pytest.approx(sum(lost) / 3)
+    recorded, found = recorded_results("llm-causal"), {}
+    for seed in range(3):
+        cut = recorded[seed]["middle"]
+        after = before[seed] * (1 - lost[seed])
+        later = dataclasses.replace(
+            cut.later, order=[before[seed]], order_after=[after], order_random=[before[seed]]
+        )
+        beside = dataclasses.replace(cut.error_change, value=change[seed])
+        found[seed] = {
+            "middle": dataclasses.replace(
+                cut, later=later, error_change=beside, matched=matched[seed]
+            )
+        }
+    verdict = llm_causal.LLMCausal().judge(Tier.QUICK, found)
+    assert verdict.outcome == outcome
+    assert verdict.measured == pytest.approx(sum(lost) / 3)
 
 
 def test_order_lost_is_what_random_cuts_leave():
     model = subject()
     shown, _ = fixed_conditions(ALL_WORDS, LABELS, each=5, shots=6)
     found = intervene(model, answer(model, shown, (1,)), [1], axes=4)
-    numbers = llm_causal._numbers(found)
+    measured = llm_causal.as_cut(found)
     whole = sum(found.before.order) / len(found.later)
-    cut = sum(found.whole.order) / len(found.later)
-    random = sum(found.random_order) / len(found.later)
-    assert numbers["order lost"] == pytest.approx((random - cut) / whole)
-    assert numbers["order after random"] == pytest.approx(random)
-    assert (numbers["order before"], numbers["order after"]) == pytest.approx((whole, cut))
+    fall = found.against.fall_of_order
+    assert measured.later.lost == pytest.approx((fall.value - fall.random) / whole)
     error = found.whole.error_predictive - found.before.error_predictive
-    assert numbers["error, change"] == pytest.approx(error)
+    assert measured.error_change.value == pytest.approx(error)
+    assert measured.doses[0.0] == measured.divergence.value == found.whole.divergence

@@ -8,12 +8,11 @@ import torch
 
 from bayesattn import linear
 from bayesattn.claims import llm_domain, llm_values
-from bayesattn.claims.llm_subjects import subject
+from bayesattn.claims.llm_values import subject
 from bayesattn.ledger.study import Tier
-from bayesattn.probes.llm.axes import SHARE, SPEARMAN, TWO
-from bayesattn.probes.llm.domains import DOMAINS
-from bayesattn.probes.llm.matched import ENDINGS
+from bayesattn.probes.llm.prompts import ENDINGS
 from bayesattn.stats import Outcome
+from tests.claims.recorded import recorded_results
 from tests.ledger.toy import run_study
 from tests.probes.llm.small import save_small
 
@@ -41,13 +40,6 @@ def test_studies_measure_judge_and_draw(kind, changes, model, tmp_path, monkeypa
     assert one != two  # seeds are other prompts
 
 
-def verdict(kind, **numbers):
-    """From lists with one number per seed."""
-    seeds = range(3)
-    by_seed = {seed: {name: column[seed] for name, column in numbers.items()} for seed in seeds}
-    return kind().judge(Tier.QUICK, by_seed)
-
-
 @pytest.mark.parametrize(
     ("two", "fresh_two", "order", "fresh_order", "outcome", "unit"),
     [
@@ -62,17 +54,21 @@ def verdict(kind, **numbers):
 def test_an_axis_and_its_order_beyond_fresh_weights(
     two, fresh_two, order, fresh_order, outcome, unit
 ):
-    numbers = {
-        f"values: {TWO}": two,
-        f"values: {TWO}, random init": [fresh_two] * 3,
-        f"values: {TWO}, noise": [0.05] * 3,
-        f"values: {SHARE}": two,
-        f"values: {SPEARMAN}": order,
-        f"values: {SPEARMAN}, random init": [fresh_order] * 3,
-    }
-    found = verdict(llm_values.LLMValues, **numbers)
-    assert found.outcome is outcome and unit in found.unit
-    assert found.null == pytest.approx(fresh_two if unit == "variance" else fresh_order)
+    recorded, found = recorded_results("llm-values"), {}
+    for seed in range(3):
+        values = dataclasses.replace(
+            recorded[seed].values,
+            two=quantity(two[seed], fresh_two),
+            order=quantity(order[seed], fresh_order),
+        )
+        found[seed] = dataclasses.replace(recorded[seed], values=values)
+    verdict = llm_values.LLMValues().judge(Tier.QUICK, found)
+    assert verdict.outcome is outcome and unit in verdict.unit
+    assert verdict.null == pytest.approx(fresh_two if unit == "variance" else fresh_order)
+
+
+def quantity(value, fresh):
+    return llm_values.Quantity(value=value, fresh=fresh, nulls={"noise": 0.05}, p=None)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +81,23 @@ def test_an_axis_and_its_order_beyond_fresh_weights(
     ],
 )
 def test_a_domain_must_gain_more_than_its_vocabulary(gains, null, outcome):
-    numbers = {
-        f"{llm_domain.WRITTEN}, {name}: {TWO}": [0.3] * 3 for name in (*DOMAINS, llm_domain.MIXED)
+    recorded = recorded_results("llm-domain")
+    found = {
+        seed: dataclasses.replace(
+            recorded[seed],
+            written=with_gain(recorded[seed].written, gains[seed]),
+            shuffled=with_gain(recorded[seed].shuffled, null),
+        )
+        for seed in range(3)
     }
-    numbers |= {f"{llm_domain.WRITTEN}: gain": gains, f"{llm_domain.SHUFFLED}: gain": [null] * 3}
-    found = verdict(llm_domain.LLMDomain, **numbers)
-    assert found.outcome is outcome and found.null == pytest.approx(null)
+    verdict = llm_domain.LLMDomain().judge(Tier.QUICK, found)
+    assert verdict.outcome is outcome and verdict.null == pytest.approx(null)
+    assert verdict.measured == pytest.approx(sum(gains) / 3)
+
+
+def with_gain(reading, gain):
+    mixed = dataclasses.replace(reading.mixed, two=reading.mixed.two + reading.gain - gain)
+    return dataclasses.replace(reading, mixed=mixed)
 
 
 def test_mixtures_have_all_domains_for_each_last_word(generator):
@@ -114,9 +121,9 @@ def test_domains_on_axes_of_their_own_gain(generator):
     axes = torch.randn(4, 1, 60, generator=generator).double()
     noise = 0.1 * torch.randn(4, words * each, 60, generator=generator).double()
     bits = torch.rand(4, words * each, generator=generator)
-    found = llm_domain._shares("x", along * axes + noise, bits, each, 0)
-    assert found["x: gain"] > 0.2
+    found = llm_domain.read_sets(along * axes + noise, bits, each, 0)
+    assert found.gain > 0.2
     ones = torch.ones(1, words * each).double()
     own = linear.shares(linear.gram((along * axes + noise)[1], ones, standardise=True), ones)
-    assert found[f"x, code: {TWO}"] == pytest.approx(float(own.two))
-    assert llm_domain._shares("x", noise, bits, each, 0)["x: gain"] == pytest.approx(0, abs=0.05)
+    assert found.domains["code"].two == pytest.approx(float(own.two))
+    assert llm_domain.read_sets(noise, bits, each, 0).gain == pytest.approx(0, abs=0.05)

@@ -14,7 +14,7 @@ from bayesattn.probes import states
 from bayesattn.probes.criteria import entropy_axis
 from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.capture import capture_prompts
-from bayesattn.probes.llm.prompts import draw, entropy_of
+from bayesattn.probes.llm.prompts import entropy_of, sample
 from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
 from bayesattn.probes.readout import decodability
 from bayesattn.stats import resampling_weights
@@ -133,7 +133,7 @@ def test_an_order_of_sources_alone_is_no_order_of_prompts(generator):
 
 @pytest.mark.slow
 def test_fresh_weights_have_no_entropy_axis():
-    prompts = draw(small_subject(), length=8, candidates=40, each=8)
+    prompts = sample(small_subject(), length=8, candidates=40, each=8)
     beyond = 0
     for seed in range(100):
         subject = small_subject(1000 + seed, num_hidden_layers=2)

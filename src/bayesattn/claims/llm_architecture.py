@@ -9,21 +9,21 @@ heads, one head of keys, a sliding window, or experts: here the posterior is kno
 differs, neither data nor depth.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.probes.focusing import measure_focusing
-from bayesattn.probes.values import measure_values
+from bayesattn.probes.measured import Measured
+from bayesattn.probes.values import Manifold, measure_values
 from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given
 from bayesattn.training import TrainConfig
 from bayesattn.tunnels import Bijection
@@ -36,7 +36,6 @@ SAME = 0.2
 """Shares and correlations that differ by less are called the same."""
 WEAKER = 0.1
 """Focusing that is less by so much of the first layer's entropy is called weaker."""
-STATES = "attention outputs"
 PERMUTATIONS = 19
 """Nothing is judged by them here."""
 
@@ -79,138 +78,119 @@ class ArchitectureRecipe(Recipe):
         return TunnelTraining(Bijection(self.alphabet, replacement=True), architecture, config)
 
 
-@register
-class LLMArchitecture(Study[ArchitectureRecipe, Numbers]):
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A number after training and before it."""
+
+    trained: float
+    untrained: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """States of one kind in the last layer."""
+
+    share: Change
+    """Of the variance on the first component."""
+    order: Change
+    """|correlation| of that component with the entropy of the posterior, given the step."""
+    participation: Change
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One kind of attention or feed-forward layer."""
+
+    error: float
+    """Bits to the exact posterior's entropy."""
+    uniform: float
+    """The same of the uniform predictor."""
+    values: Geometry
+    outputs: Geometry
+    """Of attention."""
+    residual: Geometry
+    entropy: Sequence[float]
+    """Of attention over the log of the visible keys, by layer."""
+    entropy_untrained: Sequence[float]
+    mass: Sequence[float]
+    """Attention on consistent keys, by layer."""
+
+    @property
+    def focusing(self) -> Change:
+        own, initial = self.entropy, self.entropy_untrained
+        return Change(trained=1 - own[-1] / own[0], untrained=1 - initial[-1] / initial[0])
+
+
+Found = Mapping[int, Mapping[str, Variant]]
+
+
+@register("llm-architecture")
+class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, Variant]]):
     """Trains one transformer with five kinds of attention and feed-forward layers."""
 
-    claim = Claim(
-        id="llm-architecture",
-        statement="Static geometry is the same in all architectures, while focusing is weaker with "
-        "grouped heads, sliding windows and experts than with full heads.",
-        source="Agarwal et al., Geometric Scaling of Bayesian Inference in LLMs, arXiv 2512.23752: "
-        "sections 5.5 to 6.4",
-        reported="attention entropy falls by 82 to 86% with full heads, 31% with grouped heads, 20 "
-        "to 30% with a sliding window; three models that differ in data and depth, too",
-    )
-    method = (
-        "Transformers that differ only in full, grouped or single key heads, a sliding window, or "
-        "four experts of which a token uses two, are trained alike on bijections with returning "
-        "keys. All must learn it (0.05 bits). Share and order (|correlation| with the entropy of "
-        "the exact posterior, given the step) of the first component of the last attention outputs "
-        "must differ from full heads by less than 0.2; and from the first to the last layer the "
-        "entropy of attention, over the log of the visible keys, must fall by 0.1 more with full "
-        "heads than with each of the others."
-    )
-    null = "The difference between models with full heads from different seeds."
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: ArchitectureRecipe(seeds=2, alphabet=8, window=10, steps=300),
-            Tier.FULL: ArchitectureRecipe(
-                seeds=3, alphabet=10, window=12, steps=3000, sequences=512
-            ),
-        }
-    )
-
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        """Every variant."""
         recipe = self.recipes[tier]
         return {variant: recipe.training(variant, seed) for variant in (FULL, *OTHERS)}
 
-    def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Error, geometry and focusing of every variant, before and after training."""
+    def measure(self, tier: Tier, seed: int) -> Mapping[str, Variant]:
         sequences = self.recipes[tier].sequences
-        found: dict[str, float | Sequence[float]] = {}
-        for variant, training in self.trainings(tier, seed).items():
-            model, tunnel = training.model(), training.tunnel
-            initial = build(training.architecture, tunnel, seed).eval()
-            part = training.fidelity(sequences=sequences).parts["inside"]
-            found[f"{variant}: error"] = mean(part, "mae_tok")
-            found[f"{variant}: uniform"] = mean(part, "mae_tok", "uniform")
-            options = {"sequences": sequences, "permutations": PERMUTATIONS, "initial": initial}
-            for states in measure_values(model, tunnel, **options):
-                if states.layer == training.architecture.layers - 1:
-                    assert states.given_position is not None  # keys return
-                    for name, measured in (
-                        ("share", states.share),
-                        ("order", states.given_position),
-                        ("participation", states.participation),
-                    ):
-                        found[f"{variant}: {states.states} {name}"] = measured.value
-                        found[f"{variant}: {states.states} {name} untrained"] = measured.nulls[
-                            "untrained"
-                        ]
-            layers = [one for one in measure_focusing(model, tunnel, **options) if one.head is None]
-            found[f"{variant}: entropy by layer"] = [one.entropy.value for one in layers]
-            before = [one.entropy.nulls["untrained"] for one in layers]
-            found[f"{variant}: entropy by layer untrained"] = before
-            found[f"{variant}: mass by layer"] = [one.mass["consistent"].value for one in layers]
-            found[f"{variant}: focusing"] = 1 - layers[-1].entropy.value / layers[0].entropy.value
-            found[f"{variant}: focusing untrained"] = 1 - before[-1] / before[0]
-        return found
+        trainings = self.trainings(tier, seed)
+        return {name: _measure(training, sequences) for name, training in trainings.items()}
 
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Verdict:
         """All have learnt; the geometry is the same; focusing is weaker in every other variant."""
+        errors = {name: _by_seed(found, name, lambda one: one.error) for name in (FULL, *OTHERS)}
         learnt = judge_all(
             {
-                f"error with {variant}": judge_below(
-                    by_seed(numbers, f"{variant}: error"), limit=LEARNT
-                )
-                for variant in (FULL, *OTHERS)
+                f"error with {variant}": judge_below(values, limit=LEARNT)
+                for variant, values in errors.items()
             }
         )
         focusing = {
             f"focusing of {FULL} beyond {variant}": judge_effect(
-                _beyond(numbers, variant, "focusing"), minimum=WEAKER
+                _beyond(found, variant, _focusing), minimum=WEAKER
             )
             for variant in OTHERS
         }
         static = {
             f"{name} with {variant}": judge_below(
-                [abs(x) for x in _beyond(numbers, variant, f"{STATES} {name}")], limit=SAME
+                [abs(x) for x in _beyond(found, variant, number)], limit=SAME
             )
-            for name in ("share", "order")
+            for name, number in (("share", _share), ("order", _order))
             for variant in OTHERS
         }
         judgement = judge_given("The task is learnt", learnt, judge_all({**static, **focusing}))
         weakest = min(focusing.values(), key=lambda part: part.value)
-        falls = ", ".join(
-            f"{variant} {average(numbers, f'{variant}: focusing'):.2f}"
-            for variant in (FULL, *OTHERS)
+        reason = (
+            f"{judgement.reason} Focusing: {_means(found, _focusing)}. "
+            f"Order: {_means(found, _order)}."
         )
-        orders = ", ".join(
-            f"{variant} {average(numbers, f'{variant}: {STATES} order'):.2f}"
-            for variant in (FULL, *OTHERS)
-        )
-        reason = f"{judgement.reason} Focusing: {falls}. Order: {orders}."
         return self.verdict(
             judgement._replace(reason=reason, value=weakest.value, interval=weakest.interval),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit="more fall of attention entropy with full heads than in the closest other",
-            null=_between_seeds(by_seed(numbers, f"{FULL}: focusing")),
+            null=_between_seeds(_by_seed(found, FULL, _focusing)),
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Share, order and focusing of every variant."""
-        from matplotlib.figure import Figure
-
-        variants = (FULL, *OTHERS)
-        figure = Figure(figsize=(9, 2.8), layout="constrained")
-        panels = {
-            f"{STATES} share": "variance on the first component",
-            f"{STATES} order": "|r| with entropy, given the step",
-            "focusing": "fall of attention entropy",
+        shown: dict[str, Callable[[Variant], Change]] = {
+            "variance on the first component": lambda one: one.outputs.share,
+            "|r| with entropy, given the step": lambda one: one.outputs.order,
+            "fall of attention entropy": lambda one: one.focusing,
         }
-        for axes, (name, label) in zip(
-            figure.subplots(1, 3, sharey=True), panels.items(), strict=True
-        ):
-            for row, variant in enumerate(variants):
-                before = by_seed(numbers, f"{variant}: {name} untrained")
-                after = by_seed(numbers, f"{variant}: {name}")
-                axes.plot(before, [row - 0.1] * len(before), "s", color="C1", alpha=0.7)
-                axes.plot(after, [row + 0.1] * len(after), "o", color="C0", alpha=0.8)
+        figure, every = panels(3, (9, 2.8), sharey=True)
+        for axes, (label, change) in zip(every, shown.items(), strict=True):
+            changes = {
+                variant: [change(one[variant]) for one in found.values()]
+                for variant in (FULL, *OTHERS)
+            }
+            before = {name: [one.untrained for one in own] for name, own in changes.items()}
+            after = {name: [one.trained for one in own] for name, own in changes.items()}
+            draw_rows(axes, before, offset=-0.1, marker="s", color="C1")
+            draw_rows(axes, after, offset=0.1, color="C0")
             axes.set(xlabel=label)
-            axes.set_yticks(range(len(variants)), variants)
         caption = (
             "Geometry of the last attention outputs, and how far attention sharpens from the first "
             "layer to the last: circles after training, squares before; a point is a seed."
@@ -218,10 +198,72 @@ class LLMArchitecture(Study[ArchitectureRecipe, Numbers]):
         return [Picture("variants", figure, caption, "Points by variant, three panels.")]
 
 
-def _beyond(numbers: Mapping[int, Numbers], variant: str, name: str) -> list[float]:
+def _measure(training: TunnelTraining, sequences: int) -> Variant:
+    model, tunnel = training.model(), training.tunnel
+    assert isinstance(training.architecture, Transformer)
+    last = training.architecture.layers - 1
+    options: dict[str, Any] = {
+        "sequences": sequences,
+        "permutations": PERMUTATIONS,
+        "initial": build(training.architecture, tunnel, training.config.seed).eval(),
+    }
+    part = training.fidelity(sequences=sequences).parts["inside"]
+    states = {
+        one.states: _geometry(one)
+        for one in measure_values(model, tunnel, **options)
+        if one.layer == last
+    }
+    layers = [one for one in measure_focusing(model, tunnel, **options) if one.head is None]
+    return Variant(
+        error=mean(part, "mae_tok"),
+        uniform=mean(part, "mae_tok", "uniform"),
+        values=states["values"],
+        outputs=states["attention outputs"],
+        residual=states["residual"],
+        entropy=[one.entropy.value for one in layers],
+        entropy_untrained=[one.entropy.nulls["untrained"] for one in layers],
+        mass=[one.mass["consistent"].value for one in layers],
+    )
+
+
+def _geometry(states: Manifold) -> Geometry:
+    assert states.given_position is not None  # keys return
+    return Geometry(
+        share=_change(states.share),
+        order=_change(states.given_position),
+        participation=_change(states.participation),
+    )
+
+
+def _change(measured: Measured) -> Change:
+    return Change(trained=measured.value, untrained=measured.nulls["untrained"])
+
+
+def _share(one: Variant) -> float:
+    return one.outputs.share.trained
+
+
+def _order(one: Variant) -> float:
+    return one.outputs.order.trained
+
+
+def _focusing(one: Variant) -> float:
+    return one.focusing.trained
+
+
+def _by_seed(found: Found, variant: str, number: Callable[[Variant], float]) -> list[float]:
+    return [number(one[variant]) for one in found.values()]
+
+
+def _beyond(found: Found, variant: str, number: Callable[[Variant], float]) -> list[float]:
     """With full heads minus with the variant, by seed."""
-    own, other = (by_seed(numbers, f"{one}: {name}") for one in (FULL, variant))
-    return [a - b for a, b in zip(own, other, strict=True)]
+    return [number(one[FULL]) - number(one[variant]) for one in found.values()]
+
+
+def _means(found: Found, number: Callable[[Variant], float]) -> str:
+    return ", ".join(
+        f"{name} {np.mean(_by_seed(found, name, number)):.2f}" for name in (FULL, *OTHERS)
+    )
 
 
 def _between_seeds(values: Sequence[float]) -> float:

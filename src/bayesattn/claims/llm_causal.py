@@ -9,22 +9,22 @@ In SULA prompts of fixed length. The axis is found anew in every later layer, af
 cut layer itself it is gone by construction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
-from bayesattn.claims.llm_subjects import subject
+from bayesattn.claims.llm_values import subject
+from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed, curve
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.probes.llm.causal import Intervention, intervene
 from bayesattn.probes.llm.sula import fixed_conditions
 from bayesattn.probes.llm.sula_answers import answer, even_words, pick_labels, plain_encode
 from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given
 
-MIDDLE, LAST, SEVERAL = "middle", "last", "several"
+MIDDLE = "middle"
+"""The cut that is judged."""
 ORDERED = 0.3
 """Rank correlation in later layers without which there is nothing to lose."""
 LOST = 0.5
@@ -49,47 +49,90 @@ class CausalRecipe(Recipe):
     """Cuts by name, and where in the model they are: 0 is the first layer, 1 the last."""
 
 
-@register
-class LLMCausal(Study[CausalRecipe, Numbers]):
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A number of the whole cut, and its mean over cuts of random axes."""
+
+    value: float
+    random: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerAxis:
+    """The axis of a layer that is cut."""
+
+    layer: int
+    share: float
+    """Of the variance."""
+    correlation: float
+    """With the entropy."""
+    order: float
+    """|Spearman| of the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Later:
+    """Layers after the cut: |Spearman| of the first component, found anew, with the entropy."""
+
+    layers: Sequence[int]
+    order: Sequence[float]
+    """As it is, by layer."""
+    order_after: Sequence[float]
+    """After the cut."""
+    order_random: Sequence[float]
+    """Mean after random cuts."""
+    lost_p: float
+    """Share of random cuts after which the order falls as much."""
+    decodability: float
+    """R² of the entropy, mean over layers."""
+    decodability_fall: Beside
+
+    @property
+    def lost(self) -> float:
+        """Share of the order that is lost beyond random cuts."""
+        before, after, random = map(np.mean, (self.order, self.order_after, self.order_random))
+        return float((random - after) / max(before, 1e-9))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """One or several layers that lose their axis together; divergences are in bits."""
+
+    prompts: int
+    axes: Sequence[LayerAxis]
+    local_decodability: float
+    """R² of the entropy in the first of these layers, and without the axis."""
+    local_decodability_after: float
+    divergence: Beside
+    divergence_z: float | None
+    label_divergence: Beside
+    error: float
+    """Of the entropy, before."""
+    error_change: Beside
+    correlation: float
+    """Of the model's entropy and H_pred, before and after."""
+    correlation_after: float
+    matched: float
+    """Share of random cuts that cost as much at equal size."""
+    relative_size: float
+    doses: Mapping[float, float]
+    """Divergence by the part of the axis that is kept."""
+    components: Sequence[float]
+    """Divergence of cuts of the next components."""
+    edits: Mapping[str, float]
+    """Divergence of nothing but the axis, and of shifts along it."""
+    later: Later | None
+    """None if the last layer is the first that is cut."""
+
+
+Found = Mapping[int, Mapping[str, Cut]]
+
+
+@register("llm-causal")
+class LLMCausal(Study[CausalRecipe, Mapping[str, Cut]]):
     """Cuts the axis of SmolLM2's values, beside cuts of random axes."""
 
-    claim = Claim(
-        id="llm-causal",
-        statement="Removing the entropy axis from the values of a layer breaks the geometry of "
-        "later layers but not the model's behaviour: the axis is read, not needed.",
-        source="Agarwal et al., Geometric Scaling of Bayesian Inference in LLMs, arXiv 2512.23752: "
-        "sections 4.5, 4.6 and 5",
-        reported="correlation of the cut values with entropy 0.27 to 0.32, after the cut about 0 "
-        "(so by construction); errors change by less than 1%",
-    )
-    method = (
-        "In SmolLM2-135M the first component of a middle layer's values is cut at every position "
-        "while it reads SULA prompts of fixed length. In the layers after it the first component, "
-        "found anew, must lose half of its rank correlation with the model's entropy beyond what "
-        "cuts of random axes among the next components do; at least 5% of these must cost as much "
-        "KL as a cut of the axis of the same size; and the error of the entropy must change by "
-        "less than 0.05 bits. Cuts of the last layer and of several at once are recorded."
-    )
-    null = "Cuts of random axes in the span of components 2 to 10, orthogonal to the axis."
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: CausalRecipe(seeds=2, each=6, shots=4, axes=20, depths={MIDDLE: (0.85,)}),
-            Tier.FULL: CausalRecipe(
-                seeds=3,
-                each=8,
-                shots=8,
-                axes=100,
-                depths={
-                    MIDDLE: (0.5,),
-                    LAST: (1.0,),
-                    SEVERAL: (0.35, 0.5, 0.7, 0.85, 1.0),
-                },
-            ),
-        }
-    )
-
-    def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Every cut of the recipe."""
+    def measure(self, tier: Tier, seed: int) -> Mapping[str, Cut]:
         recipe = self.recipes[tier]
         model = subject()
         top = len(model.parts.layers) - 1
@@ -105,56 +148,62 @@ class LLMCausal(Study[CausalRecipe, Numbers]):
         )
         layers = sorted({layer for several in cuts.values() for layer in several})
         answers = answer(model, shown, tuple(layers))
-        numbers: dict[str, float | Sequence[float]] = {}
-        for name, several in cuts.items():
-            found = intervene(model, answers, several, axes=recipe.axes, seed=seed)
-            numbers |= {f"{name}: {what}": value for what, value in _numbers(found).items()}
-        return numbers
+        return {
+            name: as_cut(intervene(model, answers, several, axes=recipe.axes, seed=seed))
+            for name, several in cuts.items()
+        }
 
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Verdict:
         """Order lost, nothing else."""
-        lost = judge_effect(by_seed(numbers, f"{MIDDLE}: order lost"), minimum=LOST)
-        change = [abs(value) for value in by_seed(numbers, f"{MIDDLE}: error, change")]
+        cuts = [one[MIDDLE] for one in found.values()]
+        later = [cut.later for cut in cuts if cut.later is not None]
+        lost = judge_effect([one.lost for one in later], minimum=LOST)
         parts = {
             "order lost": lost,
             "random cuts that cost as much": judge_effect(
-                by_seed(numbers, f"{MIDDLE}: matched"), minimum=RARE
+                [cut.matched for cut in cuts], minimum=RARE
             ),
-            "change of the entropy error": judge_below(change, limit=UNCHANGED),
+            "change of the entropy error": judge_below(
+                [abs(cut.error_change.value) for cut in cuts], limit=UNCHANGED
+            ),
         }
-        there = judge_effect(by_seed(numbers, f"{MIDDLE}: order before"), minimum=ORDERED)
+        before = [float(np.mean(one.order)) for one in later]
+        there = judge_effect(before, minimum=ORDERED)
         judgement = judge_given("Later values are ordered", there, judge_all(parts))
         reason = (
-            f"{judgement.reason} Order in later layers {_mean(numbers, 'order before')}, after the "
-            f"cut {_mean(numbers, 'order after')}, after random cuts "
-            f"{_mean(numbers, 'order after random')}; KL {_mean(numbers, 'divergence', 4)} bits, "
-            f"of random cuts {_mean(numbers, 'divergence, random', 4)}, of which "
-            f"{_mean(numbers, 'matched')} cost as much at equal size."
+            f"{judgement.reason} Order in later layers {np.mean(before):.2f}, after the cut "
+            f"{np.mean([one.order_after for one in later]):.2f}, after random cuts "
+            f"{np.mean([one.order_random for one in later]):.2f}; KL "
+            f"{np.mean([cut.divergence.value for cut in cuts]):.4f} bits, of random cuts "
+            f"{np.mean([cut.divergence.random for cut in cuts]):.4f}, of which "
+            f"{np.mean([cut.matched for cut in cuts]):.2f} cost as much at equal size."
         )
         return self.verdict(
             judgement._replace(reason=reason, value=lost.value, interval=lost.interval),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit="of the order in later layers lost, beyond random cuts",
             null=0.0,
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Order in later layers, and what doses cost."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8.4, 3), layout="constrained")
-        order, dose = figure.subplots(1, 2)
-        layers = curve(numbers, f"{MIDDLE}: later layers")
-        for name, colour in (("before", "C2"), ("after", "C1"), ("after random", "C0")):
-            values = curve(numbers, f"{MIDDLE}: order {name} by layer")
-            label = {"before": "whole", "after": "axis cut"}.get(name, "random axes cut")
-            order.plot(layers, values, "o-", ms=3, color=colour, label=label)
+        figure, (order, dose) = panels(2, (8.4, 3))
+        later = {seed: one[MIDDLE].later for seed, one in found.items()}
+        known = {seed: one for seed, one in later.items() if one is not None}
+        curves: dict[str, Callable[[Later], Sequence[float]]] = {
+            "whole": lambda one: one.order,
+            "axis cut": lambda one: one.order_after,
+            "random axes cut": lambda one: one.order_random,
+        }
+        for (label, curve), colour in zip(curves.items(), ("C2", "C1", "C0"), strict=True):
+            layers = mean_curve(known, lambda one: one.layers)
+            order.plot(layers, mean_curve(known, curve), "o-", ms=3, color=colour, label=label)
         order.set(xlabel="layer", ylabel="|ρ| of PC 1, found anew", ylim=(0, 1))
         order.legend(fontsize=8)
         for name in self.recipes[tier].depths:
-            kept = curve(numbers, f"{name}: keeps")
-            costs = curve(numbers, f"{name}: divergence by keep")
+            kept = list(next(iter(found.values()))[name].doses)
+            costs = mean_curve(found, lambda one, name=name: [*one[name].doses.values()])
             dose.plot(kept, costs, "o-", ms=3, label=f"{name}, axis")
         dose.set(xlabel="part of the axis that is kept", ylabel="KL, bits")
         dose.legend(fontsize=8)
@@ -165,53 +214,43 @@ class LLMCausal(Study[CausalRecipe, Numbers]):
         return [Picture("cuts", figure, caption, "Curves over layers, and over doses.")]
 
 
-def _numbers(found: Intervention) -> dict[str, float | Sequence[float]]:
-    whole, cost = found.whole, found.against.divergence
-    numbers: dict[str, float | Sequence[float]] = {
-        "layers": [float(layer) for layer in found.layers],
-        "prompts": found.prompts,
-        "local correlation": [axis.correlation for axis in found.axes],
-        "local order": [axis.order for axis in found.axes],
-        "share": [axis.share for axis in found.axes],
-        "local R² before": found.local_decodability[0],
-        "local R² after": found.local_decodability[1],
-        "divergence": cost.value,
-        "divergence, random": cost.random,
-        "divergence, z": cost.z or 0.0,
-        "label divergence": found.against.label_divergence.value,
-        "label divergence, random": found.against.label_divergence.random,
-        "error before": found.before.error_predictive,
-        "error, change": found.against.error.value,
-        "error, change random": found.against.error.random,
-        "correlation before": found.before.correlation,
-        "correlation after": whole.correlation,
-        "matched": found.matched,
-        "relative size": found.relative_size,
-        "keeps": list(found.doses),
-        "divergence by keep": [one.divergence for one in found.doses.values()],
-        "divergence by component": [one.divergence for one in found.components],
-        "divergence by other edit": [one.divergence for one in found.edits.values()],
-    }
-    fall, readable = found.against.fall_of_order, found.against.fall_of_decodability
-    if fall is None or readable is None:
-        return numbers
-    before, after = found.before.order, whole.order
-    order = float(np.mean(before))
-    return numbers | {
-        "later layers": [float(layer) for layer in found.later],
-        "order before by layer": before,
-        "order after by layer": after,
-        "order after random by layer": found.random_order,
-        "order before": order,
-        "order after": float(np.mean(after)),
-        "order after random": order - fall.random,
-        "order lost": (fall.value - fall.random) / max(order, 1e-9),
-        "order lost, p": fall.p,
-        "R² before": float(np.mean(found.before.decodability)),
-        "R², fall": readable.value,
-        "R², fall random": readable.random,
-    }
-
-
-def _mean(numbers: Mapping[int, Numbers], name: str, digits: int = 2) -> str:
-    return f"{average(numbers, f'{MIDDLE}: {name}'):.{digits}f}"
+def as_cut(found: Intervention) -> Cut:
+    before, after, against = found.before, found.whole, found.against
+    fall, readable = against.fall_of_order, against.fall_of_decodability
+    later = None
+    if fall is not None and readable is not None:
+        later = Later(
+            layers=found.later,
+            order=before.order,
+            order_after=after.order,
+            order_random=found.random_order,
+            lost_p=fall.p,
+            decodability=float(np.mean(before.decodability)),
+            decodability_fall=Beside(value=readable.value, random=readable.random),
+        )
+    return Cut(
+        prompts=found.prompts,
+        axes=[
+            LayerAxis(
+                layer=axis.layer, share=axis.share, correlation=axis.correlation, order=axis.order
+            )
+            for axis in found.axes
+        ],
+        local_decodability=found.local_decodability[0],
+        local_decodability_after=found.local_decodability[1],
+        divergence=Beside(value=against.divergence.value, random=against.divergence.random),
+        divergence_z=against.divergence.z,
+        label_divergence=Beside(
+            value=against.label_divergence.value, random=against.label_divergence.random
+        ),
+        error=before.error_predictive,
+        error_change=Beside(value=against.error.value, random=against.error.random),
+        correlation=before.correlation,
+        correlation_after=after.correlation,
+        matched=found.matched,
+        relative_size=found.relative_size,
+        doses={keep: effect.divergence for keep, effect in found.doses.items()},
+        components=[effect.divergence for effect in found.components],
+        edits={name: effect.divergence for name, effect in found.edits.items()},
+        later=later,
+    )

@@ -8,29 +8,30 @@ all sets end in the same words equally often, and the null is the gain of the sa
 words before the last one shuffled: the same tokens, as often, without the domain's sense.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.claims.llm_subjects import MODEL, subject
+from bayesattn.claims.llm_values import subject
+from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.linear import gram, shares
-from bayesattn.probes.llm.axes import STANDARDISED
 from bayesattn.probes.llm.capture import capture_prompts
-from bayesattn.probes.llm.domains import DOMAINS
-from bayesattn.probes.llm.matched import ENDINGS, matched, shuffled
-from bayesattn.probes.llm.prompts import PromptSet, entropy_of
-from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.llm.prompts import (
+    DOMAINS,
+    ENDINGS,
+    PromptSet,
+    entropy_of,
+    matched_sets,
+    shuffle_words,
+)
+from bayesattn.probes.llm.subject import DEFAULT, Subject
 from bayesattn.stats import judge_effect
 
-WRITTEN, SHUFFLED, FRESH = "as written", "shuffled", "fresh weights"
-MIXED = "mixed"
-SHARE, TWO, PARTICIPATION = STANDARDISED
 LEAST_GAIN = 0.10
 """A collapse: ten points of the variance more than for shuffled words."""
 MIXTURES = 50
@@ -41,7 +42,7 @@ MIXTURES = 50
 class DomainRecipe(Recipe):
     """Which model, and how many prompts."""
 
-    model: str = MODEL
+    model: str = DEFAULT
     length: int = 32
     each: int = 16
     """Prompts of each domain for each last word; a multiple of the number of domains."""
@@ -49,93 +50,102 @@ class DomainRecipe(Recipe):
     """Measure fresh weights, too; they are recorded and not judged."""
 
 
-@register
-class LLMDomain(Study[DomainRecipe, Numbers]):
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """How variance is spread over components."""
+
+    share: float
+    """On the first."""
+    two: float
+    """On the first two."""
+    participation: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Values of the last layer as one model reads all sets."""
+
+    domains: Mapping[str, Spread]
+    bits: Mapping[str, float]
+    """Mean entropy of the next token by domain."""
+    mixed: Spread
+    """Mean over mixtures."""
+
+    @property
+    def gain(self) -> float:
+        return float(np.mean([one.two for one in self.domains.values()]) - self.mixed.two)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainFound:
+    """One draw of prompts."""
+
+    tokens: Mapping[str, int]
+    """Different tokens of each domain."""
+    written: Reading
+    shuffled: Reading
+    fresh: Reading | None
+    """As written, by the same network with fresh weights."""
+
+
+Found = Mapping[int, DomainFound]
+
+
+@register("llm-domain")
+class LLMDomain(Study[DomainRecipe, DomainFound]):
     """Principal components of values, single domains beside mixtures of them."""
 
-    claim = Claim(
-        id="llm-domain",
-        statement="Prompts of a single domain collapse the values of the last layer onto fewer "
-        "axes than mixed prompts.",
-        source="Agarwal et al., Geometric Scaling of Bayesian Inference in LLMs, arXiv 2512.23752: "
-        "section 5.1, table 1",
-        reported="PC 1 and 2 from 51 to 74% (Llama-3.2-1B), 61 to 64% (Phi-2), 99.7 to 99.9% "
-        "(Pythia-410M), mixed to mathematics",
-    )
-    method = (
-        "SmolLM2-135M-Instruct reads prompts of mathematics, code, philosophy and general text, "
-        "composed by rule, all of one length and with equally many for each of five last words. "
-        "The share of the first two principal components of the last layer's values, columns "
-        "standardised, in sets of one domain must exceed that in equally large mixtures by ten "
-        "points more than it does when the words before the last one are shuffled."
-    )
-    null = (
-        "The same prompts with their words shuffled: the vocabulary of a domain without its sense. "
-        "Fresh weights are recorded beside it."
-    )
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: DomainRecipe(seeds=2, length=12, each=8, fresh=False),
-            Tier.FULL: DomainRecipe(seeds=3),
-            Tier.PAPER: DomainRecipe(seeds=5, each=32),
-        }
-    )
-
-    def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Shares of every domain and of mixtures; as written, shuffled, with fresh weights."""
+    def measure(self, tier: Tier, seed: int) -> DomainFound:
         recipe = self.recipes[tier]
         model = subject(recipe.model)
-        written = matched(model, each=recipe.each, length=recipe.length, seed=seed)
-        mixed_up = {domain: shuffled(model, own, seed) for domain, own in written.items()}
-        conditions = {WRITTEN: (model, written), SHUFFLED: (model, mixed_up)}
-        if recipe.fresh:
-            conditions[FRESH] = (subject(recipe.model, seed), written)
-        found: dict[str, float] = {}
-        for domain, own in written.items():
-            found[f"{domain}: different tokens"] = own.about()["distinct tokens"]
-        for condition, (reader, sets) in conditions.items():
-            found |= _shares(condition, *_values(reader, sets), recipe.each, seed)
-        return found
+        written = matched_sets(model, each=recipe.each, length=recipe.length, seed=seed)
+        shuffled = {domain: shuffle_words(model, own, seed) for domain, own in written.items()}
 
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+        def reading(reader: Subject, sets: Mapping[str, PromptSet]) -> Reading:
+            return read_sets(*_values(reader, sets), recipe.each, seed)
+
+        return DomainFound(
+            tokens={
+                domain: len({token for tokens in own.tokens for token in tokens})
+                for domain, own in written.items()
+            },
+            written=reading(model, written),
+            shuffled=reading(model, shuffled),
+            fresh=reading(subject(recipe.model, seed), written) if recipe.fresh else None,
+        )
+
+    def judge(self, tier: Tier, found: Found) -> Verdict:
         """The gain, beside that of shuffled words."""
-        null = average(numbers, f"{SHUFFLED}: gain")
-        gains = by_seed(numbers, f"{WRITTEN}: gain")
-        judgement = judge_effect(gains, null=null, minimum=LEAST_GAIN)
+        null = float(np.mean([one.shuffled.gain for one in found.values()]))
+        written = [one.written for one in found.values()]
+        judgement = judge_effect([one.gain for one in written], null=null, minimum=LEAST_GAIN)
         single = ", ".join(
-            f"{domain} {average(numbers, f'{WRITTEN}, {domain}: {TWO}'):.2f}" for domain in DOMAINS
+            f"{domain} {np.mean([one.domains[domain].two for one in written]):.2f}"
+            for domain in DOMAINS
         )
-        reason = (
-            f"{judgement.reason} Shares: {single}; mixed "
-            f"{average(numbers, f'{WRITTEN}, {MIXED}: {TWO}'):.2f}."
-        )
+        mixed = np.mean([one.mixed.two for one in written])
+        reason = f"{judgement.reason} Shares: {single}; mixed {mixed:.2f}."
         return self.verdict(
             judgement._replace(reason=reason),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit="of the variance gained by one domain",
             null=null,
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Shares of every domain and of mixtures."""
-        from matplotlib.figure import Figure
-
-        sets = (*DOMAINS, MIXED)
-        figure = Figure(figsize=(7, 2.8), layout="constrained")
-        axes = figure.add_subplot()
-        for place, condition in enumerate((WRITTEN, SHUFFLED)):
-            for row, name in enumerate(sets):
-                values = by_seed(numbers, f"{condition}, {name}: {TWO}")
-                axes.plot(
-                    values,
-                    [row + 0.1 - 0.2 * place] * len(values),
-                    "os"[place],
-                    color=f"C{place}",
-                    alpha=0.8,
-                    label=condition if row == 0 else None,
-                )
-        axes.set_yticks(range(len(sets)), sets)
+        figure, (axes,) = panels(1, (7, 2.8))
+        conditions = {
+            "as written": [one.written for one in found.values()],
+            "shuffled": [one.shuffled for one in found.values()],
+        }
+        for place, (name, readings) in enumerate(conditions.items()):
+            rows = {domain: [one.domains[domain].two for one in readings] for domain in DOMAINS}
+            rows["mixed"] = [one.mixed.two for one in readings]
+            style = {"marker": "os"[place], "color": f"C{place}", "alpha": 0.8}
+            draw_rows(axes, rows, offset=0.1 - 0.2 * place, **style)
+            axes.plot([], [], ls="", label=name, **style)
         axes.set(xlabel="variance on two components", xlim=(0, 1))
         axes.legend(fontsize=8)
         caption = (
@@ -153,24 +163,18 @@ def _values(reader: Subject, sets: Mapping[str, PromptSet]) -> tuple[Tensor, Ten
     return values.unflatten(0, (len(sets), -1)), bits.unflatten(0, (len(sets), -1))
 
 
-def _shares(condition: str, values: Tensor, bits: Tensor, each: int, seed: int) -> dict[str, float]:
-    """Of every domain, of mixtures, and what a single domain gains over them."""
-    found: dict[str, float] = {}
-    single = _of_sets(values)
-    mixed = _of_sets(torch.stack(mixtures(values, each, Generator().manual_seed(seed))))
-    for place, domain in enumerate(DOMAINS):
-        found[f"{condition}, {domain}: mean entropy, bits"] = float(bits[place].mean())
-        for name, own in zip(STANDARDISED, single, strict=True):
-            found[f"{condition}, {domain}: {name}"] = float(own[place])
-    for name, own in zip(STANDARDISED, mixed, strict=True):
-        found[f"{condition}, {MIXED}: {name}"] = float(own.mean())
-    gains = {
-        name: s.mean() - m.mean() for name, s, m in zip(STANDARDISED, single, mixed, strict=True)
-    }
-    found[f"{condition}: gain"] = float(gains[TWO])
-    found[f"{condition}: gain on one component"] = float(gains[SHARE])
-    found[f"{condition}: gain in participation ratio"] = float(gains[PARTICIPATION])
-    return found
+def read_sets(values: Tensor, bits: Tensor, each: int, seed: int) -> Reading:
+    """From values [domains, N, d] and entropies [domains, N]."""
+    mixed = _spreads(torch.stack(mixtures(values, each, Generator().manual_seed(seed))))
+    return Reading(
+        domains=dict(zip(DOMAINS, _spreads(values), strict=True)),
+        bits=dict(zip(DOMAINS, bits.mean(1).tolist(), strict=True)),
+        mixed=Spread(
+            share=float(np.mean([one.share for one in mixed])),
+            two=float(np.mean([one.two for one in mixed])),
+            participation=float(np.mean([one.participation for one in mixed])),
+        ),
+    )
 
 
 def mixtures(values: Tensor, each: int, generator: Generator) -> list[Tensor]:
@@ -190,7 +194,11 @@ def mixtures(values: Tensor, each: int, generator: Generator) -> list[Tensor]:
     return found
 
 
-def _of_sets(sets: Tensor) -> Sequence[Tensor]:
-    """[R] first share, share of two and participation of each of R sets [R, N, d]."""
+def _spreads(sets: Tensor) -> list[Spread]:
+    """Of each of R sets [R, N, d], columns standardised."""
     ones = torch.ones(sets.shape[:2], dtype=torch.float64)
-    return shares(gram(sets, ones, standardise=True), ones)
+    columns = shares(gram(sets, ones, standardise=True), ones)
+    return [
+        Spread(share=share, two=two, participation=participation)
+        for share, two, participation in zip(*(x.tolist() for x in columns), strict=True)
+    ]

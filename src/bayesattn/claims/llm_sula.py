@@ -7,22 +7,22 @@ where all prompts have eight pairs and equally many tokens: with the number of p
 changes, too, and prompts without any pair are a cluster of their own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from bayesattn.claims.llm_subjects import subject
+import numpy as np
+
+from bayesattn.claims.llm_values import subject
+from bayesattn.claims.panels import draw_rows, mean_curve, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed, curve
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.probes.llm.sula import BLIND, CONTROLS, FIXED, MAIN
-from bayesattn.probes.llm.sula_examination import SulaFound, examine_sula
+from bayesattn.probes.llm.sula_examination import Calibration, Movement, SulaFound, examine_sula
+from bayesattn.probes.measured import Measured
 from bayesattn.stats import judge_effect
 
 MOVED = 0.3
 """Ordered: correlated by so much more than where the labels are masked."""
-JUDGED = f"{FIXED}: order"
-NULL = f"{BLIND}: order"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,90 +37,141 @@ class SulaRecipe(Recipe):
     """Measure all controls, too."""
 
 
-@register
-class LLMSula(Study[SulaRecipe, Numbers]):
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A rank correlation."""
+
+    value: float
+    exchanged: float
+    """The same with entropies exchanged among prompts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """The first component of the values; None where a quantity does not vary."""
+
+    share: float
+    """Of the variance."""
+    order: Order | None
+    """With the entropy that the labels leave."""
+    given_shots: Order | None
+    """The same given the number of pairs."""
+    by_shots: Mapping[int, Order]
+    """The same for each number of pairs."""
+    own: Order | None
+    """With the model's own entropy."""
+    with_shots: float | None
+    """Rank correlation with the number of pairs."""
+    with_length: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entropies:
+    """Means over prompts, in bits."""
+
+    model: float
+    posterior: float
+    predictive: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One condition: how values move, and errors of the model's entropy in bits."""
+
+    centred: Moved
+    standardised: Moved
+    error_posterior: float
+    error_predictive: float
+    ideal_error_posterior: float
+    """Of predictions by Bayes."""
+    one_bit_error_posterior: float
+    """Of 1 bit always."""
+    one_bit_error_predictive: float
+    correlation_posterior: float | None
+    correlation_predictive: float | None
+    mass: float
+    """Probability of both labels."""
+    by_shots: Mapping[int, Entropies]
+    """By number of pairs; empty where it is fixed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SulaMeasured:
+    """All conditions of one draw of prompts."""
+
+    main: Asked
+    """The authors' design: the number of pairs varies."""
+    fixed: Asked
+    """All prompts equally long."""
+    blind: Asked
+    """The same with the labels masked."""
+    controls: Mapping[str, Asked]
+
+
+Found = Mapping[int, SulaMeasured]
+
+
+@register("llm-sula")
+class LLMSula(Study[SulaRecipe, SulaMeasured]):
     """Labels in context for SmolLM2, beside the exact posterior."""
 
-    claim = Claim(
-        id="llm-sula",
-        statement="In-context evidence moves the late values of a production language model along "
-        "an axis that is ordered by the entropy of the posterior.",
-        source="Agarwal et al., Geometric Scaling of Bayesian Inference in LLMs, arXiv 2512.23752: "
-        "sections 4.3 and 5.2",
-        reported="|ρ| of 0.65 to 0.80 over prompts with 0 to 8 pairs, whose length goes with k; "
-        "entropy errors of 0.31 to 0.44 bits against the posterior",
-    )
-    method = (
-        "SmolLM2-135M reads eight word-label pairs with 0 to 8 more labels of one kind than of "
-        "the other, all prompts equally long. Over these prompts the first principal component of "
-        "the last layer's values (centred) at the last token must have a rank correlation with the "
-        "entropy of the exact posterior that is 0.3 larger than with masked labels. Recorded "
-        "beside it: the authors' design with 0 to 8 pairs and its controls, orders within a number "
-        "of pairs, and calibration against the posterior and the posterior predictive."
-    )
-    null = "The same prompts with every label masked: all words are there, the evidence is not."
-    recipes = MappingProxyType(
-        {
-            Tier.QUICK: SulaRecipe(seeds=2, prompts=8, each=8, controls=False),
-            Tier.FULL: SulaRecipe(seeds=5, prompts=50, each=20, controls=True),
-        }
-    )
-
-    def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Orders and calibration of every condition."""
+    def measure(self, tier: Tier, seed: int) -> SulaMeasured:
         recipe = self.recipes[tier]
+        controls = CONTROLS if recipe.controls else ()
         found = examine_sula(
-            subject(),
-            prompts=recipe.prompts,
-            each=recipe.each,
-            controls=CONTROLS if recipe.controls else (),
-            seed=seed,
+            subject(), prompts=recipe.prompts, each=recipe.each, controls=controls, seed=seed
         )
-        return _orders(found) | _calibrations(found)
+        return SulaMeasured(
+            main=_asked(found, MAIN),
+            fixed=_asked(found, FIXED),
+            blind=_asked(found, BLIND),
+            controls={name: _asked(found, name) for name in controls},
+        )
 
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Verdict:
         """Fixed length against masked labels."""
-        masked = average(numbers, NULL)
-        judgement = judge_effect(by_seed(numbers, JUDGED), null=masked, minimum=MOVED)
+        masked = _mean(found, lambda one: _value(one.blind.centred.order))
+        orders = [_value(one.fixed.centred.order) for one in found.values()]
+        judgement = judge_effect(orders, null=masked, minimum=MOVED)
+        varied = _mean(found, lambda one: _value(one.main.centred.order))
+        given = _mean(found, lambda one: _value(one.main.centred.given_shots))
         reason = (
-            f"{judgement.reason} Where the number of pairs varies, order "
-            f"{average(numbers, f'{MAIN}: order'):.2f}, given that number "
-            f"{average(numbers, f'{MAIN}: order given k'):.2f}. Entropy errors at fixed length: "
-            f"{average(numbers, f'{FIXED}: error H_post'):.2f} bits to the posterior, "
-            f"{average(numbers, f'{FIXED}: error H_pred'):.2f} to the predictive."
+            f"{judgement.reason} Where the number of pairs varies, order {varied:.2f}, given that "
+            f"number {given:.2f}. Entropy errors at fixed length: "
+            f"{_mean(found, lambda one: one.fixed.error_posterior):.2f} bits to the posterior, "
+            f"{_mean(found, lambda one: one.fixed.error_predictive):.2f} to the predictive."
         )
         return self.verdict(
             judgement._replace(reason=reason),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit="|rank correlation| at fixed length",
             null=masked,
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Order by condition, and entropy by number of pairs."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8.4, 3), layout="constrained")
-        orders, entropies = figure.subplots(1, 2)
-        shown = {
-            "pairs vary": f"{MAIN}: order",
-            "pairs vary, given k": f"{MAIN}: order given k",
-            "fixed length": JUDGED,
-            "labels masked": NULL,
+        figure, (orders, entropies) = panels(2, (8.4, 3))
+        every = list(found.values())
+        rows = {
+            "pairs vary": [_value(one.main.centred.order) for one in every],
+            "pairs vary, given k": [_value(one.main.centred.given_shots) for one in every],
+            "fixed length": [_value(one.fixed.centred.order) for one in every],
+            "labels masked": [_value(one.blind.centred.order) for one in every],
         }
-        for row, name in enumerate(shown.values()):
-            values = by_seed(numbers, name)
-            orders.plot(values, [row] * len(values), "o", color="C1" if name == NULL else "C0")
-        orders.axvline(average(numbers, NULL) + MOVED, color="grey", ls=":")
+        draw_rows(orders, rows)
+        orders.axvline(np.mean(rows["labels masked"]) + MOVED, color="grey", ls=":")
         orders.set(xlabel="|ρ| of PC 1 and entropy", xlim=(0, 1))
-        orders.set_yticks(range(len(shown)), shown)
-        pairs = curve(numbers, f"{MAIN}: k")
-        for name, style in (("H model", "o-"), ("H_post", ":"), ("H_pred", "--")):
-            entropies.plot(
-                range(len(pairs)), curve(numbers, f"{MAIN}: {name} by k"), style, label=name
-            )
-        entropies.set_xticks(range(len(pairs)), [f"{k:g}" for k in pairs])
+        pairs = list(every[0].main.by_shots)
+        curves: dict[str, Callable[[Entropies], float]] = {
+            "H model": lambda at: at.model,
+            "H_post": lambda at: at.posterior,
+            "H_pred": lambda at: at.predictive,
+        }
+        for (name, value), style in zip(curves.items(), ("o-", ":", "--"), strict=True):
+            curve = mean_curve(found, lambda one, v=value: [*map(v, one.main.by_shots.values())])
+            entropies.plot(range(len(pairs)), curve, style, label=name)
+        entropies.set_xticks(range(len(pairs)), list(map(str, pairs)))
         entropies.set(xlabel="pairs shown", ylabel="entropy, bits", ylim=(0, 1.05))
         entropies.legend(fontsize=8)
         caption = (
@@ -131,46 +182,50 @@ class LLMSula(Study[SulaRecipe, Numbers]):
         return [Picture("order", figure, caption, "Points by condition; curves over the pairs.")]
 
 
-def _orders(found: SulaFound) -> dict[str, float | Sequence[float]]:
-    numbers: dict[str, float | Sequence[float]] = {}
-    for one in found.movements:
-        name = f"{one.condition}: " + ("" if one.axis == "centred" else f"{one.axis} ")
-        numbers[f"{name}share"] = one.share
-        measured = {"order": one.order, "order given k": one.given_shots, "own order": one.own}
-        measured |= {f"order at k = {k}": at for k, at in one.by_shots.items()}
-        for what, order in measured.items():
-            if order is not None:
-                numbers[f"{name}{what}"] = order.value
-                numbers[f"{name}{what} exchanged"] = order.nulls["exchanged"]
-        for what, value in (("rank correlation with k", one.shots), ("with length", one.length)):
-            if value is not None:
-                numbers[f"{name}{what}"] = value
-    return numbers
+def _asked(found: SulaFound, name: str) -> Asked:
+    whole, *each = [one for one in found.calibrations if one.condition == name]
+    centred, standardised = [one for one in found.movements if one.condition == name]
+    post, pred = whole.error_posterior, whole.error_predictive
+    return Asked(
+        centred=_moved(centred),
+        standardised=_moved(standardised),
+        error_posterior=post.value,
+        error_predictive=pred.value,
+        ideal_error_posterior=post.nulls["ideal predictions"],
+        one_bit_error_posterior=post.nulls["always 1 bit"],
+        one_bit_error_predictive=pred.nulls["always 1 bit"],
+        correlation_posterior=whole.correlation_posterior,
+        correlation_predictive=whole.correlation_predictive,
+        mass=whole.mass,
+        by_shots={one.shots or 0: _entropies(one) for one in each},
+    )
 
 
-def _calibrations(found: SulaFound) -> dict[str, float | Sequence[float]]:
-    numbers: dict[str, float | Sequence[float]] = {}
-    for name in dict.fromkeys(one.condition for one in found.calibrations):
-        whole, *each = [one for one in found.calibrations if one.condition == name]
-        numbers |= {
-            f"{name}: error H_post": whole.error_posterior.value,
-            f"{name}: error H_pred": whole.error_predictive.value,
-            f"{name}: error H_post, ideal": whole.error_posterior.nulls["ideal predictions"],
-            f"{name}: error H_post, always 1 bit": whole.error_posterior.nulls["always 1 bit"],
-            f"{name}: error H_pred, always 1 bit": whole.error_predictive.nulls["always 1 bit"],
-            f"{name}: label mass": whole.mass,
-        }
-        for target, value in (
-            ("H_post", whole.correlation_posterior),
-            ("H_pred", whole.correlation_predictive),
-        ):
-            if value is not None:
-                numbers[f"{name}: correlation {target}"] = value
-        if each:
-            numbers |= {
-                f"{name}: k": [float(one.shots or 0) for one in each],
-                f"{name}: H model by k": [one.model.value for one in each],
-                f"{name}: H_post by k": [one.posterior for one in each],
-                f"{name}: H_pred by k": [one.predictive for one in each],
-            }
-    return numbers
+def _moved(one: Movement) -> Moved:
+    by_shots = {k: _order(found) for k, found in one.by_shots.items()}
+    return Moved(
+        share=one.share,
+        order=_order(one.order),
+        given_shots=_order(one.given_shots),
+        by_shots={k: order for k, order in by_shots.items() if order is not None},
+        own=_order(one.own),
+        with_shots=one.shots,
+        with_length=one.length,
+    )
+
+
+def _order(found: Measured | None) -> Order | None:
+    return found and Order(value=found.value, exchanged=found.nulls["exchanged"])
+
+
+def _entropies(one: Calibration) -> Entropies:
+    return Entropies(model=one.model.value, posterior=one.posterior, predictive=one.predictive)
+
+
+def _value(order: Order | None) -> float:
+    """0 where there is no order to speak of."""
+    return 0.0 if order is None else order.value
+
+
+def _mean(found: Found, number: Callable[[SulaMeasured], float]) -> float:
+    return float(np.mean([number(one) for one in found.values()]))

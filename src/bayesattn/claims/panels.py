@@ -44,9 +44,11 @@ def draw_lengths(
     axes.legend(fontsize=7, ncols=1 + len(curves) // 12)
 
 
-def draw_rows(axes: Any, rows: Mapping[str, Sequence[float]], **style: Any) -> None:
-    """A row for each name, with a point for each seed."""
+def draw_rows(
+    axes: Any, rows: Mapping[str, Sequence[float]], *, offset: float = 0.0, **style: Any
+) -> None:
+    """A row for each name, with a point for each seed; `offset` moves the points up."""
     for row, values in enumerate(rows.values()):
         options = {"marker": "o", "color": f"C{row}", "alpha": 0.7, **style}
-        axes.plot(values, [row] * len(values), ls="", **options)
+        axes.plot(values, [row + offset] * len(values), ls="", **options)
     axes.set_yticks(range(len(rows)), list(rows))

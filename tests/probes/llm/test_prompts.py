@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 import torch
 
-from bayesattn.probes.llm import matched, prompts
+from bayesattn.probes.llm import prompts
 from bayesattn.probes.llm.capture import capture_prompts
-from bayesattn.probes.llm.domains import DOMAINS, SLOT, _grammars, authors_prompts, compose
+from bayesattn.probes.llm.prompts import DOMAINS, SLOT, _grammars, compose
 from bayesattn.probes.llm.windows import (
     Window,
     every_window,
@@ -52,8 +52,9 @@ def test_a_bound_slot_keeps_its_word():
     assert all((first, second) == (fourth, third) for first, second, third, fourth in loops)
 
 
-def test_the_authors_prompts_are_thirteen():
-    assert len(authors_prompts()) == 13 and authors_prompts()[0] == "The capital of France is"
+def test_the_authors_prompts_are_thirteen(subject):
+    texts = prompts.released(subject).texts
+    assert len(texts) == 13 and texts[0] == "The capital of France is"
 
 
 def test_a_window_has_its_length_and_ends_with_its_word():
@@ -124,12 +125,12 @@ def test_entropy_is_that_of_the_next_token(subject):
 
 
 def test_a_draw_is_stratified_and_its_endings_differ(subject):
-    found = prompts.draw(subject, length=10, candidates=40, each=4)
+    found = prompts.sample(subject, length=10, candidates=40, each=4)
     assert len(found) == 20 and {len(tokens) for tokens in found.tokens} == {10}
     assert found.tokens == [subject.encode(text) for text in found.texts]
     about = found.about()
     assert about["prompts"] == 20 and about["most prompts with one last token"] <= 2
-    again = prompts.draw(subject, length=10, candidates=40, each=4)
+    again = prompts.sample(subject, length=10, candidates=40, each=4)
     assert again == found
 
 
@@ -142,7 +143,7 @@ def test_last_tokens_take_turns():
 
 
 def test_endings_differ_over_all_sources_together(subject):
-    found = prompts.draw(subject, length=10, candidates=40, each=8)
+    found = prompts.sample(subject, length=10, candidates=40, each=8)
     assert len(found) == 40
     assert found.about()["distinct last tokens"] > 35
 
@@ -155,7 +156,7 @@ def test_seeds_share_no_prompt_and_none_comes_twice(subject, source):
 
 
 def test_matched_sets_of_other_seeds_share_no_prompt(subject):
-    draws = [matched.matched(subject, each=3, length=6, seed=seed) for seed in range(3)]
+    draws = [prompts.matched_sets(subject, each=3, length=6, seed=seed) for seed in range(3)]
     for domain in DOMAINS:
         texts = [text for found in draws for text in found[domain].texts]
         assert len(texts) == 45 == len({*texts}), domain
@@ -165,28 +166,28 @@ def test_short_text_is_refused(subject, tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("a few words only")
     with pytest.raises(ValueError, match="has 0 pieces of exactly 10 tokens left for seed 0"):
-        prompts.draw(subject, str(path), length=10, candidates=10, each=2)
+        prompts.sample(subject, str(path), length=10, candidates=10, each=2)
     with pytest.raises(ValueError, match="5 × 4 prompts cannot be drawn from 10 candidates"):
-        prompts.draw(subject, length=10, candidates=10, each=4)
+        prompts.sample(subject, length=10, candidates=10, each=4)
 
 
 def test_matched_sets_end_alike(subject):
-    found = matched.matched(subject, each=4, length=12)
+    found = prompts.matched_sets(subject, each=4, length=12)
     assert [*found] == list(DOMAINS)
     endings = [[text.split()[-1] for text in own.texts] for own in found.values()]
-    assert endings == [[word for word in matched.ENDINGS for _ in range(4)]] * 4
+    assert endings == [[word for word in prompts.ENDINGS for _ in range(4)]] * 4
     last = [[tokens[-1] for tokens in own.tokens] for own in found.values()]
-    assert all(own == last[0] for own in last) and len({*last[0]}) == len(matched.ENDINGS)
+    assert all(own == last[0] for own in last) and len({*last[0]}) == len(prompts.ENDINGS)
     assert {len(tokens) for own in found.values() for tokens in own.tokens} == {12}
 
 
 def test_shuffled_prompts_have_the_same_tokens(subject):
-    own = matched.matched(subject, each=4, length=12)["general"]
-    found = matched.shuffled(subject, own)
+    own = prompts.matched_sets(subject, each=4, length=12)["general"]
+    found = prompts.shuffle_words(subject, own)
     for before, after in zip(own.tokens, found.tokens, strict=True):
         assert sorted(before) == sorted(after) and before[-1] == after[-1]
     assert sum(a != b for a, b in zip(own.tokens, found.tokens, strict=True)) > 15
-    assert found == matched.shuffled(subject, own)
+    assert found == prompts.shuffle_words(subject, own)
 
 
 def test_prompts_of_a_file(tmp_path, subject):

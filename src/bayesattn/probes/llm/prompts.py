@@ -5,14 +5,22 @@ stratified   candidates of one length, cut out of text by rule; the entropy of t
 endings      a token stands last in a second candidate only after others had their turn: states at
              the last token depend on that token above all
 seeds        each has a stretch of the text to itself, so that no prompt is in two draws
+domains      text composed by rule from sentences with slots: a sentence is drawn, then a word for
+             each slot; slots that name one thing throughout a sentence keep their word
+matched      sets that differ in their domain, and in as little else as can be: all have equally
+             many prompts for each of the same last words, all of one length
+shuffled     the same tokens, the words before the last one in another order: a domain's vocabulary
+             without its sense
 """
 
-import itertools
 import json
+import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +30,8 @@ from torch import Generator, Tensor
 from bayesattn.bits import LN2
 from bayesattn.corpora.text import EMBEDDED, documents
 from bayesattn.probes.llm.capture import capture_prompts
-from bayesattn.probes.llm.domains import DOMAINS, authors_prompts, compose
 from bayesattn.probes.llm.subject import Subject
-from bayesattn.probes.llm.windows import Window, every_window
+from bayesattn.probes.llm.windows import Window, every_window, windows_with_ending, word_groups
 from bayesattn.probes.states import FEWEST
 
 MIXED = "mixed"
@@ -37,6 +44,11 @@ SPARE = 4
 """Windows read for each candidate that is kept, so that endings can differ."""
 PART = 100
 """Sentences composed at once."""
+MOST_PARTS = 1000
+DOMAINS = ("mathematics", "code", "philosophy", "general")
+ENDINGS = ("the", "of", "a", "is", "in")
+"""Words that sentences of every domain have."""
+SLOT = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +68,7 @@ class PromptSet:
         return len(self.tokens)
 
     def about(self) -> dict[str, Any]:
-        """What is in the set, in plain values."""
+        """Plain values."""
         lengths = [len(tokens) for tokens in self.tokens]
         return {
             "name": self.name,
@@ -73,7 +85,7 @@ class PromptSet:
         }
 
 
-def draw(
+def sample(
     subject: Subject,
     source: str = MIXED,
     *,
@@ -122,6 +134,50 @@ def draw(
     return as_set(source, rule, chosen)
 
 
+def matched_sets(
+    subject: Subject, *, each: int, length: int = LENGTH, seed: int = 0
+) -> dict[str, PromptSet]:
+    """A set for every domain, with `each` prompts for each of the same last words.
+
+    Prompts of one last word stand together, in the same order of last words in each set.
+    """
+    return {domain: _with_endings(subject, domain, each, length, seed) for domain in DOMAINS}
+
+
+def _with_endings(subject: Subject, domain: str, each: int, length: int, seed: int) -> PromptSet:
+    found: dict[str, list[Window]] = {ending: [] for ending in ENDINGS}
+    seen: set[tuple[int, ...]] = set()
+    wanted = (seed + 1) * each  # those of the seeds before are left to them
+    for part in range(MOST_PARTS):
+        text = compose(domain, PART, part)
+        for ending, window in windows_with_ending(subject.encode, text, length, ENDINGS):
+            if len(found[ending]) < wanted and tuple(window.tokens) not in seen:
+                seen.add(tuple(window.tokens))
+                found[ending].append(window)
+        if all(len(windows) == wanted for windows in found.values()):
+            break
+    else:
+        raise ValueError(f"no {wanted} prompts of {length} tokens for each last word in {domain}")
+    rule = (
+        f"{each} pieces of {length} tokens for each of the last words {', '.join(ENDINGS)}, of "
+        f"{domain}; seed {seed}"
+    )
+    own = [window for windows in found.values() for window in windows[seed * each :]]
+    return as_set(domain, rule, own)
+
+
+def shuffle_words(subject: Subject, prompts: PromptSet, seed: int = 0) -> PromptSet:
+    """The same tokens, but the words between the first and the last one in another order."""
+    generator = Generator().manual_seed(seed)
+    tokens: list[list[int]] = []
+    for text, own in zip(prompts.texts, prompts.tokens, strict=True):
+        first, *middle, last = word_groups(subject.encode, Window(text, own))
+        order = torch.randperm(len(middle), generator=generator).tolist()
+        tokens.append([*first, *(token for place in order for token in middle[place]), *last])
+    name, rule = f"{prompts.name}, shuffled", f"{prompts.rule}; words shuffled"
+    return replace(prompts, name=name, rule=rule, tokens=tokens)
+
+
 def given(subject: Subject, texts: Sequence[str], name: str, rule: str) -> PromptSet:
     """Prompts as they stand."""
     if len(texts) < FEWEST:
@@ -131,8 +187,9 @@ def given(subject: Subject, texts: Sequence[str], name: str, rule: str) -> Promp
 
 
 def released(subject: Subject) -> PromptSet:
-    """The authors' thirteen."""
-    return given(subject, authors_prompts(), AUTHORS, "the thirteen prompts the authors released")
+    """The thirteen prompts that the authors released, from certain to uncertain."""
+    texts = [text for group in _grammars()["authors"].values() for text in group]
+    return given(subject, texts, AUTHORS, "the thirteen prompts the authors released")
 
 
 def read_prompts(path: Path) -> list[str]:
@@ -167,21 +224,18 @@ def entropy_of(logits: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def stretch(windows: Iterable[Window], count: int, seed: int) -> list[Window]:
-    """`count` different windows that no other seed has: those after the stretches before."""
-    return list(islice(_different(windows), seed * count, (seed + 1) * count))
+def stretch(windows: Iterable[Window], number: int, seed: int) -> list[Window]:
+    """`number` different windows that no other seed has: those after the stretches before."""
+    return list(islice(_different(windows), seed * number, (seed + 1) * number))
 
 
-def take_turns(windows: Sequence[Window], count: int, times: Counter[int]) -> list[Window]:
-    """`count` windows, next always the first of those whose last token stood last least often.
+def take_turns(windows: Sequence[Window], number: int, times: Counter[int]) -> list[Window]:
+    """`number` windows, next always the first of those whose last token stood last least often.
 
-    Args:
-        windows: to choose from.
-        count: how many.
-        times: how often each token stood last so far; counted on.
+    `times` is how often each token stood last so far; it is counted on.
     """
     left, chosen = list(windows), []
-    for _ in range(count):
+    for _ in range(number):
         place = min(range(len(left)), key=lambda at: times[left[at].tokens[-1]])
         chosen.append(left.pop(place))
         times[chosen[-1].tokens[-1]] += 1
@@ -200,13 +254,40 @@ def _different(windows: Iterable[Window]) -> Iterator[Window]:
 def _windows(subject: Subject, source: str, length: int) -> Iterator[Window]:
     """All windows of a source in a fixed order; a domain has no end."""
     if source in DOMAINS:
-        texts: Iterable[str] = (compose(source, PART, part) for part in itertools.count())
+        texts: Iterable[str] = (compose(source, PART, part) for part in count())
     else:
         known = list(documents(source))
         order = torch.randperm(len(known), generator=Generator().manual_seed(0)).tolist()
         texts = (known[place] for place in order)
     for text in texts:
         yield from every_window(subject.encode, text, length)
+
+
+def compose(domain: str, sentences: int, seed: int = 0) -> str:
+    """`sentences` sentences of a domain."""
+    grammar = _grammars()[domain]
+    # its own stream for each domain and seed; strings seed alike in every process
+    rng = random.Random(f"{domain} {seed}")
+    return grammar["between"].join(_sentence(grammar, rng) for _ in range(sentences))
+
+
+def _sentence(grammar: dict[str, Any], rng: random.Random) -> str:
+    chosen: dict[str, str] = {}
+
+    def word(match: re.Match[str]) -> str:
+        slot = match[1]
+        drawn = rng.choice(grammar["words"][slot])
+        return chosen.setdefault(slot, drawn) if slot in grammar["bound"] else drawn
+
+    text = SLOT.sub(word, rng.choice(grammar["sentences"]))
+    prose = grammar["between"] == " "
+    return text[0].upper() + text[1:] if prose else text
+
+
+@cache
+def _grammars() -> dict[str, Any]:
+    file = Path(__file__).parent / "data" / "domains.json"
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def as_set(name: str, rule: str, windows: Sequence[Window]) -> PromptSet:
