@@ -17,6 +17,12 @@ def at_least(name: str, value: object, minimum: int) -> int:
     return value
 
 
+def fields_at_least(record: object, **minima: int) -> None:
+    """Check the integer fields of `record`: `fields_at_least(self, states=2, length=1)`."""
+    for name, minimum in minima.items():
+        at_least(name, getattr(record, name), minimum)
+
+
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     """`value` if it is one of the `allowed` words, an error naming them otherwise."""
     if value not in allowed:

@@ -1,6 +1,6 @@
 """What every tunnel is: a sampler, the exact posterior at every scored position, and a leak check.
 
-A tunnel draws a fresh instance of its task for every sequence, so that nothing can be memorised,
+A tunnel samples a fresh instance of its task for every sequence, so that nothing can be memorised,
 and knows P(outcome | inputs up to here) exactly at each scored position. Training reads
 `posterior` (soft targets) or `labels` (sampled truth); fidelity compares a model with `posterior`.
 
@@ -11,6 +11,7 @@ A tunnel lives in one file: a frozen dataclass with plain JSON fields, registere
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -43,24 +44,15 @@ class Batch:
     """What the sampler knows beyond the inputs; first dimension B."""
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on another device."""
-        return Batch(
-            self.inputs.to(device),
-            self.scored.to(device),
-            self.posterior.to(device),
-            self.labels.to(device),
-            {name: values.to(device) for name, values in self.metadata.items()},
-        )
+        return self._changed(self.scored.to(device), lambda values: values.to(device))
 
     def rows(self, rows: slice) -> "Batch":
-        """Some of the sequences."""
-        return Batch(
-            self.inputs[rows],
-            self.scored,
-            self.posterior[rows],
-            self.labels[rows],
-            {name: values[rows] for name, values in self.metadata.items()},
-        )
+        return self._changed(self.scored, lambda values: values[rows])
+
+    def _changed(self, scored: Tensor, change: Callable[[Tensor], Tensor]) -> "Batch":
+        metadata = {name: change(values) for name, values in self.metadata.items()}
+        inputs, posterior, labels = map(change, (self.inputs, self.posterior, self.labels))
+        return Batch(inputs, scored, posterior, labels, metadata)
 
 
 @dataclass(frozen=True)
@@ -68,11 +60,18 @@ class Tunnel(ABC):
     """Base of all tunnels."""
 
     name: ClassVar[str]
+    stretches: ClassVar[str] = "length"
+    """The field that `stretched` multiplies."""
 
     @property
     @abstractmethod
     def outcomes(self) -> int:
         """C: size of the predicted alphabet."""
+
+    @property
+    @abstractmethod
+    def positions(self) -> int:
+        """T: length of the input."""
 
     @property
     def vocabulary(self) -> int | None:
@@ -90,19 +89,14 @@ class Tunnel(ABC):
         return 0
 
     @property
-    @abstractmethod
-    def positions(self) -> int:
-        """T: length of the input."""
+    def scored(self) -> Tensor:
+        """[S] int64 scored positions, increasing; by default all after the header."""
+        return torch.arange(self.prefix, self.positions)
 
     @property
-    @abstractmethod
     def horizon(self) -> int:
         """S: number of scored steps."""
-
-    @property
-    @abstractmethod
-    def scored(self) -> Tensor:
-        """[S] int64 scored positions, increasing."""
+        return len(self.scored)
 
     @property
     @abstractmethod
@@ -117,9 +111,12 @@ class Tunnel(ABC):
     def exact(self, inputs: Tensor) -> Tensor:
         """[B, S, C] float64 posterior, from the inputs alone."""
 
-    @abstractmethod
     def stretched(self, factor: float) -> Self:
         """The same task over `factor` times the horizon."""
+        if not 0 < factor < math.inf:
+            raise ValueError(f"factor must be positive and finite, not {factor}")
+        longer = max(1, round(getattr(self, self.stretches) * factor))
+        return dataclasses.replace(self, **{self.stretches: longer})
 
     def label_tokens(self, labels: Tensor) -> Tensor | None:
         """The input tokens that would spell `labels`; None if no input can spell them."""
@@ -160,13 +157,6 @@ class Tunnel(ABC):
                 f"inputs of this {self.name} tunnel have the shape [{expected}], "
                 f"not {list(inputs.shape)}"
             )
-
-
-def stretched_length(length: int, factor: float) -> int:
-    """`length` times `factor`, rounded, at least 1."""
-    if not 0 < factor < math.inf:
-        raise ValueError(f"factor must be positive and finite, not {factor}")
-    return max(1, round(length * factor))
 
 
 def _differ(first: Tensor, second: Tensor) -> bool:

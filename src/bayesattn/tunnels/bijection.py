@@ -13,35 +13,41 @@ Loss at the value positions would only teach copying.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from bayesattn.checks import at_least
-from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
-from bayesattn.tunnels.shuffles import random_orders
+from bayesattn.checks import fields_at_least
+from bayesattn.tunnels.base import Batch, Tunnel
+from bayesattn.tunnels.sampling import integers, random_orders
 
 
 @dataclass(frozen=True)
 class Bijection(Tunnel):
-    """A uniformly random permutation of `alphabet` symbols, shown pair by pair."""
+    """A uniformly random permutation of `alphabet` symbols, shown pair by pair.
+
+    Args:
+        alphabet: Number of keys, and of values.
+        length: Number of pairs; by default one less than the alphabet.
+        replacement: Draw keys independently, so that known keys come back, instead of each at most
+            once.
+    """
 
     name: ClassVar[str] = "bijection"
 
     alphabet: int = 20
-    """Number of keys, and of values."""
     length: int | None = None
-    """Number of pairs; by default one less than the alphabet."""
     replacement: bool = False
-    """Draw keys independently, so that known keys come back, instead of each at most once."""
 
     def __post_init__(self) -> None:
-        at_least("alphabet", self.alphabet, 2)
+        fields_at_least(self, alphabet=2)
         if self.length is None:
             object.__setattr__(self, "length", self.alphabet - 1)
-        if at_least("length", self.length, 1) > self.alphabet and not self.replacement:
+        fields_at_least(self, length=1)
+        if self.horizon > self.alphabet and not self.replacement:
             raise ValueError(
                 f"length {self.length} needs more keys than the alphabet of {self.alphabet} has: "
                 f"choose a length of at most {self.alphabet}, or replacement=True"
@@ -49,64 +55,48 @@ class Bijection(Tunnel):
 
     @property
     def outcomes(self) -> int:
-        """Values."""
         return self.alphabet
 
     @property
     def vocabulary(self) -> int:
-        """Keys and values."""
         return 2 * self.alphabet
 
     @property
-    def positions(self) -> int:
-        """Pairs interleaved, without the last answer."""
-        return 2 * self.horizon - 1
-
-    @property
     def horizon(self) -> int:
-        """Pairs."""
         assert self.length is not None
         return self.length
 
     @property
+    def positions(self) -> int:
+        return 2 * self.horizon - 1  # the last answer is not shown
+
+    @property
     def scored(self) -> Tensor:
-        """Positions of the keys."""
         return torch.arange(0, self.positions, 2)
 
     @property
     def hypothesis_bits(self) -> float:
-        """log2 of V! permutations."""
         return math.lgamma(self.alphabet + 1) / math.log(2)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Permutations and the keys that are asked, both from one sort of random numbers."""
         size, length = self.alphabet, self.horizon
-        device = generator.device
-        rows = batch_size if self.replacement else 2 * batch_size
-        shuffled = random_orders(rows, size, generator)
-        permutation = shuffled[:batch_size]
+        permutation = random_orders(batch_size, size, generator)
         if self.replacement:
-            keys = torch.randint(size, (batch_size, length), generator=generator, device=device)
+            keys = integers(size, (batch_size, length), generator)
         else:
-            keys = shuffled[batch_size:, :length]
+            keys = random_orders(batch_size, size, generator, take=length)
         values = permutation.gather(1, keys)
         inputs = torch.stack([keys, values + size], dim=2).flatten(1)[:, :-1].contiguous()
         posterior, seen = self._posterior(keys, values)
         metadata = {"permutation": permutation, "keys": keys, "seen": seen}
-        return Batch(inputs, self.scored.to(device), posterior, values, metadata)
+        return Batch(inputs, self.scored.to(generator.device), posterior, values, metadata)
 
     def exact(self, inputs: Tensor) -> Tensor:
-        """[B, S, V] posterior, from the keys and values shown."""
         self._check_inputs(inputs)
-        values = torch.nn.functional.pad(inputs[:, 1::2] - self.alphabet, (0, 1))
+        values = pad(inputs[:, 1::2] - self.alphabet, (0, 1))
         return self._posterior(inputs[:, ::2], values)[0]
 
-    def stretched(self, factor: float) -> Self:
-        """Longer: only with replacement, or while there are keys left."""
-        return replace(self, length=stretched_length(self.horizon, factor))
-
     def label_tokens(self, labels: Tensor) -> Tensor:
-        """Values have their own tokens."""
         return labels + self.alphabet
 
     def expected_entropies(self) -> Tensor:
@@ -125,7 +115,7 @@ class Bijection(Tunnel):
         expected: list[Tensor] = []
         for _ in range(self.horizon):
             expected.append((chance * bits).sum())
-            chance = chance * (1 - new) + torch.nn.functional.pad((chance * new)[:-1], (1, 0))
+            chance = chance * (1 - new) + pad((chance * new)[:-1], (1, 0))
         return torch.stack(expected)
 
     def _posterior(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,7 +132,7 @@ class Bijection(Tunnel):
         seen = first_key < steps
         new = (~seen).double()
         # Inputs that are no bijection may use up the values: the count stays positive for them.
-        unseen = (self.alphabet - new.cumsum(1) + new).clamp_(min=1)
+        unseen = (self.alphabet - new.cumsum(1) + new).clamp(min=1)
         possible = first_value[:, None] >= steps[:, None]
         posterior = possible * (new / unseen)[..., None]
         known = values.gather(1, first_key)[..., None]

@@ -36,9 +36,9 @@ def filter_states(
         observations: [B, K] int64 in 0 .. O-1.
     """
     count, states = len(observations), emission.shape[-2]
-    emission = emission.double().expand(count, -1, -1)
     index = observations[:, None].expand(-1, states, -1)
-    return filter_likelihoods(initial, transition, emission.gather(2, index).transpose(1, 2))
+    likelihoods = emission.double().expand(count, -1, -1).gather(2, index).transpose(1, 2)
+    return filter_likelihoods(initial, transition, likelihoods)
 
 
 def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor) -> FilteredStates:
@@ -46,34 +46,21 @@ def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor)
 
     A factor common to all states of a step changes `log_likelihood` only.
     """
-    # Sequences come last: each step is a few operations on long contiguous vectors.
-    steps = likelihoods.double().permute(1, 2, 0).contiguous()
-    shared = transition.dim() == 2
     moves = transition.double()
-    moves = moves.T if shared else moves.permute(1, 2, 0).contiguous()
-    predicted = [initial.double().expand(len(likelihoods), -1).T]
+    predicted = [initial.double().expand(len(likelihoods), -1)]
     filtered: list[Tensor] = []
     chances: list[Tensor] = []
-    for step in steps:
-        weighed = predicted[-1] * step
-        chances.append(weighed.sum(0))
-        belief = weighed / chances[-1]
-        filtered.append(belief)
-        predicted.append(moves @ belief if shared else (belief[:, None] * moves).sum(0))
-    chance = torch.stack(chances)
-    _check_possible(chance)
-    return FilteredStates(_rows_first(filtered), _rows_first(predicted), chance.log().sum(0))
-
-
-def _rows_first(beliefs: list[Tensor]) -> Tensor:
-    """[B, K, S] from K of [S, B]."""
-    return torch.stack(beliefs).permute(2, 0, 1).contiguous()
-
-
-def _check_possible(chance: Tensor) -> None:
-    """Raise ValueError if a probability [K, B] of an observation is 0."""
+    for step in likelihoods.double().unbind(1):
+        joint = predicted[-1] * step
+        chances.append(joint.sum(-1, keepdim=True))
+        filtered.append(joint / chances[-1])
+        predicted.append((filtered[-1][:, None] @ moves)[:, 0])
+    chance = torch.cat(chances, dim=1)
     if not bool((chance > 0).all()):
-        step, row = torch.nonzero(~(chance > 0))[0]
+        row, at = torch.nonzero(~(chance > 0))[0]
         raise ValueError(
-            f"observation {int(step)} of sequence {int(row)} has probability 0 in every state"
+            f"observation {int(at)} of sequence {int(row)} has probability 0 in every state"
         )
+    return FilteredStates(
+        torch.stack(filtered, dim=1), torch.stack(predicted, dim=1), chance.log().sum(1)
+    )

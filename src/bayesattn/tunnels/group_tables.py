@@ -27,12 +27,10 @@ class Group:
 
     @property
     def order(self) -> int:
-        """Number of elements."""
         return len(self.table)
 
     @property
     def points(self) -> int:
-        """Number of points."""
         return self.action.shape[1]
 
     @cached_property
@@ -57,14 +55,10 @@ class Group:
         return found
 
     def _made_by(self, elements: list[int]) -> set[int]:
-        made, new = {self.identity}, [self.identity]
+        made = new = {self.identity}
         while new:
-            new = [
-                product
-                for product in {int(self.table[a, b]) for a in elements for b in new}
-                if product not in made
-            ]
-            made.update(new)
+            new = {int(self.table[a, b]) for a in elements for b in new} - made
+            made = made | new
         return made
 
 
@@ -117,14 +111,13 @@ def check_table(rows: list[list[int]]) -> Tensor:
 def _symmetric(size: int) -> Group:
     """All orders of the points, in lexical order, so that the identity is the first."""
     action = torch.tensor(list(itertools.permutations(range(size))))
-    after = action[:, action]  # [a, b, j] = a (b j)
-    weights = size ** torch.arange(size - 1, -1, -1)
-    codes = (action * weights).sum(1)
-    return Group(torch.searchsorted(codes, (after * weights).sum(2)), action)
+    digits = size ** torch.arange(size - 1, -1, -1)  # an order, read as a number, rises
+    products = action[:, action]  # [a, b, j] = a (b j)
+    table = torch.searchsorted((action * digits).sum(1), (products * digits).sum(2))
+    return Group(table, action)
 
 
 def _cyclic(size: int) -> Group:
-    """Rotations of the points."""
     elements = torch.arange(size)
     table = (elements[:, None] + elements) % size
     return Group(table, table)

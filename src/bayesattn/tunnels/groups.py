@@ -16,15 +16,17 @@ their information are the same in both. `scratch` is what stands beside each ste
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, Self, get_args
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot, pad
 
-from bayesattn.checks import at_least, one_of
-from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
+from bayesattn.checks import fields_at_least, one_of
+from bayesattn.tunnels.base import Batch, Tunnel
 from bayesattn.tunnels.group_tables import Group, make_group
+from bayesattn.tunnels.sampling import integers, uniform
 
 Scratch = Literal["none", "product", "argmax", "filler"]
 Actions = Literal["all", "generators"]
@@ -43,24 +45,27 @@ class Tracked(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupFilter(Tunnel):
-    """A hidden point, moved by known elements of a group."""
+    """A hidden point, moved by known elements of a group.
+
+    Args:
+        group: S5, Z5 and the like, or rows of a multiplication table such as "0 1; 1 0".
+        length: Number of steps.
+        reliability: Probability that a reading is right.
+        scratch: What stands beside each step: none, product, argmax or filler.
+        actions: Elements that act: all, or only generators and the identity.
+    """
 
     name: ClassVar[str] = "group"
 
     group: str = "S5"
-    """S5, Z5 and the like, or rows of a multiplication table such as "0 1; 1 0"."""
     length: int = 8
-    """Number of steps."""
     reliability: float = 0.8
-    """Probability that a reading is right."""
     scratch: Scratch = "none"
-    """What stands beside each step: none, product, argmax or filler."""
     actions: Actions = "all"
-    """Elements that act: all, or only generators and the identity."""
 
     def __post_init__(self) -> None:
         make_group(self.group)
-        at_least("length", self.length, 1)
+        fields_at_least(self, length=1)
         if not 0 < self.reliability <= 1:
             raise ValueError(f"reliability must lie in 0 … 1, 0 excluded, not {self.reliability}")
         one_of("scratch", self.scratch, get_args(Scratch))
@@ -70,7 +75,7 @@ class GroupFilter(Tunnel):
     def outcomes(self) -> int:
         """Points; where products are predicted, elements, of which the first stand for points."""
         group = self._group
-        return max(group.points, group.order if self.scratch == "product" else 0)
+        return max(group.points, group.order) if self.scratch == "product" else group.points
 
     @property
     def vocabulary(self) -> int:
@@ -81,64 +86,59 @@ class GroupFilter(Tunnel):
 
     @property
     def positions(self) -> int:
-        """Two or three a step; nobody reads the last argmax."""
-        return self._width * self.length - (self.scratch == "argmax")
-
-    @property
-    def horizon(self) -> int:
-        """Beliefs, and products if they are predicted."""
-        return self.length * (2 if self.scratch == "product" else 1)
+        return self._width * self.length - (self.scratch == "argmax")  # nobody reads the last one
 
     @property
     def scored(self) -> Tensor:
         """Readings, and actions if products are predicted."""
         steps = self._width * torch.arange(self.length)
-        if self.scratch == "product":
-            return torch.stack([steps, steps + self._reading_at], dim=1).flatten()
-        return steps + self._reading_at
+        return self._interleaved(steps[None], steps[None] + self._reading_at)[0]
 
     @property
     def written(self) -> Tensor:
         """Positions that a model writes itself, each predicted at the position before it."""
         steps = self._width * torch.arange(self.length)
-        match self.scratch:
-            case "product":
-                return steps + 1
-            case "argmax":
-                return steps[:-1] + 2
-            case _:
-                return steps[:0]
+        if self.scratch == "product":
+            return steps + 1
+        return steps[:-1] + 2 if self.scratch == "argmax" else steps[:0]
 
     @property
     def hypothesis_bits(self) -> float:
         """log2 of the places to start from."""
         return math.log2(self._group.points)
 
+    @property
+    def allowed(self) -> Tensor:
+        """Elements that act."""
+        group = self._group
+        if self.actions == "all":
+            return torch.arange(group.order)
+        return torch.tensor(sorted({group.identity, *group.generators}))
+
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Actions, states, readings, scratch."""
-        group, device = self._group, generator.device
-        shape = (batch_size, self.length)
+        group, device, shape = self._group, generator.device, (batch_size, self.length)
         allowed = self.allowed.to(device)
-        chosen = torch.randint(len(allowed), shape, generator=generator, device=device)
-        actions = allowed[chosen]
-        first = torch.randint(group.points, shape[:1], generator=generator, device=device)
-        products = prefix_products(group, actions)
-        states = group.action.to(device)[products, first[:, None]]
-        wrong = torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
-        by = torch.randint(1, group.points, shape, generator=generator, device=device)
-        readings = (states + by * (wrong >= self.reliability)) % group.points
-        beliefs = self._beliefs(products, readings)
-        inputs = self._lay_out(actions, readings, products, beliefs)
+        actions = allowed[integers(len(allowed), shape, generator)]
+        first = integers(group.points, (batch_size, 1), generator)
+        states = group.action.to(device)[prefix_products(group, actions), first]
+        wrong = uniform(shape, generator) >= self.reliability
+        others = 1 + integers(group.points - 1, shape, generator)
+        readings = (states + others * wrong) % group.points
+        tracked = self.track(actions, readings)
         return Batch(
-            inputs,
+            self._lay_out(actions, readings, tracked),
             self.scored.to(device),
-            self._posterior(Tracked(products, beliefs)),
-            self._interleaved(products, states),
-            {"actions": actions, "products": products, "states": states, "readings": readings},
+            self._posterior(tracked),
+            self._interleaved(tracked.products, states),
+            {
+                "actions": actions,
+                "products": tracked.products,
+                "states": states,
+                "readings": readings,
+            },
         )
 
     def exact(self, inputs: Tensor) -> Tensor:
-        """[B, S, C] products and beliefs, from actions and readings."""
         self._check_inputs(inputs)
         return self._posterior(self.track(*self.read(inputs)))
 
@@ -148,25 +148,20 @@ class GroupFilter(Tunnel):
         return inputs[:, :: self._width], readings
 
     def track(self, actions: Tensor, readings: Tensor) -> Tracked:
-        """Products and beliefs of actions [B, T] and readings [B, T]."""
-        products = prefix_products(self._group, actions)
-        return Tracked(products, self._beliefs(products, readings))
+        """Products and beliefs: log-likelihoods of x_0 add up, and g_t moves them to x_t."""
+        group = self._group
+        products = prefix_products(group, actions)
+        back = group.action[group.inverses].to(products.device)[products]  # [B, T, points]
+        origins = back.gather(2, readings[..., None])
+        right = torch.zeros_like(back, dtype=torch.float64).scatter(2, origins, 1.0).cumsum(1)
+        steps = torch.arange(1, back.shape[1] + 1, device=back.device)[:, None]
+        miss = torch.tensor((1 - self.reliability) / (group.points - 1), dtype=torch.float64)
+        score = right * math.log(self.reliability) + torch.xlogy(steps - right, miss)
+        return Tracked(products, score.softmax(-1).gather(2, back))
 
     def spell(self, outcomes: Tensor) -> Tensor:
         """The tokens that write these outcomes into the scratch."""
         return outcomes + self._first_scratch
-
-    def stretched(self, factor: float) -> Self:
-        """More steps."""
-        return replace(self, length=stretched_length(self.length, factor))
-
-    @property
-    def allowed(self) -> Tensor:
-        """Elements that act."""
-        group = self._group
-        if self.actions == "all":
-            return torch.arange(group.order)
-        return torch.tensor(sorted({group.identity, *group.generators}))
 
     @property
     def _group(self) -> Group:
@@ -186,25 +181,11 @@ class GroupFilter(Tunnel):
     def _first_scratch(self) -> int:
         return self._group.order + self._group.points
 
-    def _beliefs(self, products: Tensor, readings: Tensor) -> Tensor:
-        """[B, T, points]: log-likelihoods of x_0 add up; g_t moves them to x_t."""
-        group = self._group
-        back = group.action[group.inverses].to(products.device)[products]  # [B, T, points]
-        origins = back.gather(2, readings[..., None])
-        right = torch.zeros(back.shape, dtype=torch.float64, device=back.device)
-        right = right.scatter_(2, origins, 1.0).cumsum(1)
-        steps = torch.arange(1, back.shape[1] + 1, device=back.device)[:, None]
-        miss = torch.tensor((1 - self.reliability) / (group.points - 1), dtype=torch.float64)
-        score = right * math.log(self.reliability) + torch.xlogy(steps - right, miss)
-        return score.softmax(-1).gather(2, back)
-
     def _posterior(self, tracked: Tracked) -> Tensor:
-        spare = self.outcomes - self._group.points
-        beliefs = torch.nn.functional.pad(tracked.beliefs, (0, spare))
+        beliefs = pad(tracked.beliefs, (0, self.outcomes - self._group.points))
         if self.scratch != "product":
             return beliefs
-        products = torch.nn.functional.one_hot(tracked.products, self.outcomes).double()
-        return self._interleaved(products, beliefs)
+        return self._interleaved(one_hot(tracked.products, self.outcomes).double(), beliefs)
 
     def _interleaved(self, products: Tensor, others: Tensor) -> Tensor:
         """[B, S, …] of products [B, T, …] and of what is predicted at readings, in order."""
@@ -212,17 +193,15 @@ class GroupFilter(Tunnel):
             return others
         return torch.stack([products, others], dim=2).flatten(1, 2)
 
-    def _lay_out(
-        self, actions: Tensor, readings: Tensor, products: Tensor, beliefs: Tensor
-    ) -> Tensor:
+    def _lay_out(self, actions: Tensor, readings: Tensor, tracked: Tracked) -> Tensor:
         shown = readings + self._group.order
         match self.scratch:
             case "none":
                 columns = [actions, shown]
             case "product":
-                columns = [actions, self.spell(products), shown]
+                columns = [actions, self.spell(tracked.products), shown]
             case "argmax":
-                columns = [actions, shown, self.spell(most_probable(beliefs))]
+                columns = [actions, shown, self.spell(most_probable(tracked.beliefs))]
             case "filler":
                 columns = [actions, torch.full_like(actions, self._first_scratch), shown]
         return torch.stack(columns, dim=2).flatten(1)[:, : self.positions].contiguous()

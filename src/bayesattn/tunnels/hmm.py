@@ -8,119 +8,114 @@ and observations are drawn from the matrices as the header shows them, and the p
 same ones: there is no precision that the network could not have read.
 """
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from bayesattn.checks import at_least, one_of
-from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
-from bayesattn.tunnels.chains import sample_chain, sample_observations
+from bayesattn.checks import fields_at_least, one_of
+from bayesattn.tunnels.base import Batch, Tunnel
 from bayesattn.tunnels.filtering import filter_states
 from bayesattn.tunnels.layouts import RowLayout, TokenLayout
-from bayesattn.tunnels.matrices import check_grid, grid_rows, sample_rows, units_of
+from bayesattn.tunnels.sampling import (
+    check_grid,
+    integers,
+    row_bits,
+    sample_chain,
+    sample_observations,
+    sample_rows,
+    units_of,
+)
 
-HEADERS = ("rows", "tokens")
+Header = Literal["rows", "tokens"]
 
 
 @dataclass(frozen=True)
 class HMM(Tunnel):
-    """A fresh hidden Markov model per sequence."""
+    """A fresh hidden Markov model per sequence.
+
+    Args:
+        states: Number of hidden states.
+        symbols: Number of symbols that can be observed.
+        length: Number of observations.
+        header: Show a matrix row per position as log-probabilities, or a matrix entry per token.
+        alpha: Concentration of the Dirichlet distribution of matrix rows.
+        min_prob: Smallest probability.
+        grid: Probabilities are multiples of this; None leaves them continuous.
+    """
 
     name: ClassVar[str] = "hmm"
 
     states: int = 5
-    """Number of hidden states."""
     symbols: int = 5
-    """Number of symbols that can be observed."""
     length: int = 20
-    """Number of observations."""
-    header: Literal["rows", "tokens"] = "rows"
-    """Show a matrix row per position as log-probabilities, or a matrix entry per token."""
+    header: Header = "rows"
     alpha: float = 1.0
-    """Concentration of the Dirichlet distribution of matrix rows."""
     min_prob: float = 0.05
-    """Smallest probability."""
     grid: float | None = 0.01
-    """Probabilities are multiples of this; None leaves them continuous."""
 
     def __post_init__(self) -> None:
-        at_least("states", self.states, 2)
-        at_least("symbols", self.symbols, 2)
-        at_least("length", self.length, 1)
-        one_of("header", self.header, HEADERS)
+        fields_at_least(self, states=2, symbols=2, length=1)
+        one_of("header", self.header, get_args(Header))
         if self.header == "tokens" and self.grid is None:
             raise ValueError("header='tokens' needs a grid of probabilities, for example 0.01")
         check_grid(max(self.states, self.symbols), self.alpha, self.min_prob, self.grid)
 
     @property
     def outcomes(self) -> int:
-        """Hidden states."""
         return self.states
 
     @property
     def vocabulary(self) -> int | None:
-        """Tokens, if the header is of tokens."""
         return self._layout.vocabulary
 
     @property
     def features(self) -> int | None:
-        """Width, if the header is of rows."""
         return self._layout.features
 
     @property
     def prefix(self) -> int:
-        """The header."""
         return self._layout.prefix
 
     @property
     def positions(self) -> int:
-        """Header and observations."""
         return self._layout.positions
 
     @property
-    def horizon(self) -> int:
-        """Observations."""
-        return self.length
-
-    @property
     def scored(self) -> Tensor:
-        """Where the observations are shown."""
-        return self._layout.scored()
+        return self._layout.scored
 
     @property
     def hypothesis_bits(self) -> float:
         """log2 of the number of pairs of matrices on the grid."""
-        transition = grid_rows(self.states, self.min_prob, self.grid)
-        emission = grid_rows(self.symbols, self.min_prob, self.grid)
-        return self.states * (transition + emission)
+        columns = (self.states, self.symbols)
+        return self.states * sum(row_bits(count, self.min_prob, self.grid) for count in columns)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Matrices, header, state paths, observations, beliefs."""
-        layout, device = self._layout, generator.device
-        header = layout.header(
-            self._matrix(batch_size, self.states, generator),
-            self._matrix(batch_size, self.symbols, generator),
-        )
-        transition, emission = layout.matrices(header)
-        first = torch.randint(self.states, (batch_size,), generator=generator, device=device)
+        drawn = [
+            sample_rows(
+                (batch_size, self.states, columns),
+                generator,
+                alpha=self.alpha,
+                min_prob=self.min_prob,
+                units=units_of(self.grid),
+            )
+            for columns in (self.states, self.symbols)
+        ]
+        header = self._layout.header(*drawn)
+        transition, emission = self._layout.matrices(header)
+        first = integers(self.states, (batch_size,), generator)
         states = sample_chain(first, transition, self.length, generator)
         observations = sample_observations(states, emission, generator)
-        inputs = torch.cat([header, layout.steps(observations)], dim=1)
-        return Batch(
-            inputs,
-            self.scored.to(device),
-            self._filter(transition, emission, observations),
-            states,
-            {"transition": transition, "emission": emission, "observations": observations},
-        )
+        return self._batch(torch.cat([header, self._layout.steps(observations)], dim=1), states)
 
     def exact(self, inputs: Tensor) -> Tensor:
-        """[B, K, S] belief about the state, from header and observations."""
         self._check_inputs(inputs)
-        layout = self._layout
-        return self._filter(*layout.matrices(inputs), layout.observations(inputs))
+        transition, emission = self._layout.matrices(inputs)
+        initial = torch.full_like(transition[:, 0], 1 / self.states)
+        observations = self._layout.observations(inputs)
+        return filter_states(initial, transition, emission, observations).filtered
 
     def encode(self, transition: Tensor, emission: Tensor, observations: Tensor) -> Tensor:
         """Inputs that show these matrices [B, S, S], [B, S, O] and observations [B, K]."""
@@ -133,8 +128,8 @@ class HMM(Tunnel):
             )
         if not bool(((observations >= 0) & (observations < self.symbols)).all()):
             raise ValueError(f"observations must lie in 0..{self.symbols - 1}")
-        layout = self._layout
-        return torch.cat([layout.header(transition, emission), layout.steps(observations)], dim=1)
+        header = self._layout.header(transition, emission)
+        return torch.cat([header, self._layout.steps(observations)], dim=1)
 
     def relabel(self, batch: Batch, permutation: Tensor) -> Batch:
         """The same sequences with state i called permutation[i]; permutation [S] or [B, S].
@@ -149,19 +144,8 @@ class HMM(Tunnel):
         transition = batch.metadata["transition"].gather(1, rows.expand(-1, -1, self.states))
         transition = transition.gather(2, old[:, None].expand(-1, self.states, -1))
         emission = batch.metadata["emission"].gather(1, rows.expand(-1, -1, self.symbols))
-        observations = batch.metadata["observations"]
-        inputs = self.encode(transition, emission, observations)
-        return Batch(
-            inputs,
-            batch.scored,
-            self.exact(inputs),
-            new.gather(1, batch.labels),
-            {"transition": transition, "emission": emission, "observations": observations},
-        )
-
-    def stretched(self, factor: float) -> Self:
-        """More observations of the same models."""
-        return replace(self, length=stretched_length(self.length, factor))
+        inputs = self.encode(transition, emission, batch.metadata["observations"])
+        return self._batch(inputs, new.gather(1, batch.labels))
 
     @property
     def _layout(self) -> RowLayout | TokenLayout:
@@ -171,16 +155,14 @@ class HMM(Tunnel):
         least = round(self.min_prob * units)
         return TokenLayout(self.states, self.symbols, self.length, units, least)
 
-    def _matrix(self, count: int, columns: int, generator: torch.Generator) -> Tensor:
-        shape = (count, self.states, columns)
-        return sample_rows(
-            shape, generator, alpha=self.alpha, min_prob=self.min_prob, units=units_of(self.grid)
-        )
-
-    def _filter(self, transition: Tensor, emission: Tensor, observations: Tensor) -> Tensor:
-        initial = torch.full((self.states,), 1 / self.states, dtype=torch.float64)
-        initial = initial.to(observations.device)
-        return filter_states(initial, transition, emission, observations).filtered
+    def _batch(self, inputs: Tensor, states: Tensor) -> Batch:
+        transition, emission = self._layout.matrices(inputs)
+        metadata = {
+            "transition": transition,
+            "emission": emission,
+            "observations": self._layout.observations(inputs),
+        }
+        return Batch(inputs, self.scored.to(inputs.device), self.exact(inputs), states, metadata)
 
     def _check_matrix(self, name: str, matrix: Tensor, columns: int) -> None:
         if matrix.dim() != 3 or matrix.shape[1:] != (self.states, columns):

@@ -27,9 +27,9 @@ from typing import ClassVar, Literal, NamedTuple, Self, get_args
 import torch
 from torch import Tensor
 
-from bayesattn.checks import at_least, one_of
+from bayesattn.checks import fields_at_least, one_of
 from bayesattn.tunnels.base import Batch, Tunnel
-from bayesattn.tunnels.shuffles import random_orders
+from bayesattn.tunnels.sampling import integers, random_orders
 from bayesattn.tunnels.walks import (
     MOST_ORDERS,
     belief,
@@ -61,25 +61,28 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class Hops(Tunnel):
-    """A permutation of `alphabet` symbols, to be applied up to `hops` times."""
+    """A permutation of `alphabet` symbols, to be applied up to `hops` times.
+
+    Args:
+        alphabet: Number of symbols.
+        hops: Largest number of hops; each sequence asks for one from 1 to it.
+        revealed: Number of pairs shown; by default two less than the alphabet.
+        mode: What the scratch holds: direct (there is none), cot, filler, shuffled or short.
+    """
 
     name: ClassVar[str] = "hops"
 
     alphabet: int = 8
-    """Number of symbols."""
     hops: int = 4
-    """Largest number of hops; each sequence asks for one from 1 to it."""
     revealed: int | None = None
-    """Number of pairs shown; by default two less than the alphabet."""
     mode: Mode = "cot"
-    """What the scratch holds: direct (there is none), cot, filler, shuffled or short."""
 
     def __post_init__(self) -> None:
-        at_least("alphabet", self.alphabet, 2)
-        at_least("hops", self.hops, 1)
+        fields_at_least(self, alphabet=2, hops=1)
         if self.revealed is None:
             object.__setattr__(self, "revealed", max(1, self.alphabet - 2))
-        if at_least("revealed", self.revealed, 1) > self.alphabet:
+        fields_at_least(self, revealed=1)
+        if self._pairs > self.alphabet:
             raise ValueError(
                 f"an alphabet of {self.alphabet} has no {self.revealed} pairs to reveal: "
                 f"choose revealed from 1 to {self.alphabet}"
@@ -95,9 +98,7 @@ class Hops(Tunnel):
 
     @property
     def unrevealed(self) -> int:
-        """Pairs that are not shown."""
-        assert self.revealed is not None
-        return self.alphabet - self.revealed
+        return self.alphabet - self._pairs
 
     @property
     def stride(self) -> int:
@@ -127,13 +128,7 @@ class Hops(Tunnel):
 
     @property
     def positions(self) -> int:
-        """Pairs, three of the query, scratch, ANSWER."""
         return self._count_at + self.places + 2
-
-    @property
-    def horizon(self) -> int:
-        """Predicted places of the scratch, and the answer."""
-        return len(self.written) + 1
 
     @property
     def scored(self) -> Tensor:
@@ -142,47 +137,32 @@ class Hops(Tunnel):
 
     @property
     def hypothesis_bits(self) -> float:
-        """log2 of V! permutations."""
         return math.lgamma(self.alphabet + 1) / math.log(2)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Permutations, pairs, queries and scratch."""
         size, device = self.alphabet, generator.device
-        assert self.revealed is not None
-        # one more permutation and query than rows: the scratch of `shuffled` is that of the next
+        # One more permutation and query than rows: `shuffled` shows the scratch of the next row.
         permutation = random_orders(batch_size + 1, size, generator)
-        keys = random_orders(batch_size + 1, size, generator, take=self.revealed)
-        asked = torch.randint(
-            self.revealed, (batch_size + 1, 1), generator=generator, device=device
-        )
-        hops = 1 + torch.randint(self.hops, (batch_size,), generator=generator, device=device)
-        chain = [keys.gather(1, asked)]
+        keys = random_orders(batch_size + 1, size, generator, take=self._pairs)
+        chain = [keys.gather(1, integers(self._pairs, (batch_size + 1, 1), generator))]
         for _ in range(self.hops):
             chain.append(permutation.gather(1, chain[-1]))
         chains = torch.cat(chain, dim=1)
-        own, other, permutation = chains[:-1], chains[1:], permutation[:-1]
-        values = permutation.gather(1, keys[:-1])
-        marks = torch.tensor([self._query, self._answer], device=device).expand(batch_size, 2)
-        inputs = torch.cat(
-            [
-                torch.stack([keys[:-1], values + size], dim=2).flatten(1),
-                marks[:, :1],
-                own[:, :1],
-                hops[:, None] + (2 * size - 1),
-                self._scratch(other if self.mode == "shuffled" else own, hops),
-                marks[:, 1:],
-            ],
-            dim=1,
-        )
+        own, other, permutation, keys = chains[:-1], chains[1:], permutation[:-1], keys[:-1]
+        hops = 1 + integers(self.hops, (batch_size, 1), generator)
+        pairs = torch.stack([keys, permutation.gather(1, keys) + size], dim=2).flatten(1)
+        scratch = self._scratch(other if self.mode == "shuffled" else own, hops)
+        query, answer = (torch.full_like(hops, mark) for mark in (self._query, self._query + 1))
+        count = hops + (2 * size - 1)
+        inputs = torch.cat([pairs, query, own[:, :1], count, scratch, answer], dim=1)
         written = inputs[:, self.written.to(device)]
         labels = torch.where(written == self._blank, size, written)
-        answer = own.gather(1, hops[:, None])
         return Batch(
             inputs,
             self.scored.to(device),
             self.exact(inputs),
-            torch.cat([labels, answer], dim=1),
-            {"permutation": permutation, "hops": hops, "chain": own},
+            torch.cat([labels, own.gather(1, hops)], dim=1),
+            {"permutation": permutation, "hops": hops[:, 0], "chain": own},
         )
 
     def exact(self, inputs: Tensor) -> Tensor:
@@ -194,7 +174,6 @@ class Hops(Tunnel):
         return torch.cat([self._answer_alone(self.read(rows)) for rows in self._split(inputs)])
 
     def read(self, inputs: Tensor) -> Episode:
-        """What stands in the inputs."""
         self._check_inputs(inputs)
         size, at = self.alphabet, self._count_at
         pairs = inputs[:, : at - 2]
@@ -217,18 +196,19 @@ class Hops(Tunnel):
         )
 
     @property
+    def _pairs(self) -> int:
+        assert self.revealed is not None
+        return self.revealed
+
+    @property
     def _count_at(self) -> int:
         """Position of the number of hops."""
-        assert self.revealed is not None
-        return 2 * self.revealed + 2
+        return 2 * self._pairs + 2
 
     @property
     def _query(self) -> int:
+        """The token QUERY; ANSWER and the blank follow it."""
         return 2 * self.alphabet + self.hops
-
-    @property
-    def _answer(self) -> int:
-        return self._query + 1
 
     @property
     def _blank(self) -> int:
@@ -237,15 +217,13 @@ class Hops(Tunnel):
     def _scratch(self, chains: Tensor, hops: Tensor) -> Tensor:
         """[B, places] tokens: hops of `chains` [B, hops + 1] before the last, then blanks."""
         at = self.stride * torch.arange(1, self.places + 1, device=chains.device)
-        hidden = (at >= hops[:, None]) | (self.mode == "filler")
+        hidden = (at >= hops) | (self.mode == "filler")
         return chains[:, at].masked_fill(hidden, self._blank)
 
     def _split(self, inputs: Tensor) -> list[Tensor]:
         """Groups of sequences, each so small that all their walks fit into memory."""
-        self._check_inputs(inputs)
-        walks = count_orders(self.unrevealed, self.hops) * self.alphabet
-        few = max(1, ROOM // walks)
-        return [inputs[at : at + few] for at in range(0, max(1, len(inputs)), few)]
+        entries = count_orders(self.unrevealed, self.hops) * self.alphabet
+        return list(torch.split(inputs, max(1, ROOM // entries)))
 
     def _exact(self, episode: Episode) -> Tensor:
         if self.mode == "shuffled":
@@ -282,12 +260,11 @@ class Hops(Tunnel):
         """Posterior of each place if the scratch follows a permutation that is not shown."""
         count, size = episode.known.shape
         known = torch.full_like(episode.known, -1)
-        uniform = known.new_full((count, self.outcomes), 1 / size, dtype=torch.float64)
-        uniform[:, size:] = 0
+        expected = known.new_full((count, self.outcomes), 1 / size, dtype=torch.float64)
+        expected[:, size:] = 0
         steps: list[Tensor] = []
         current: Tensor | None = None
         for place, token in enumerate(episode.scratch.unbind(1)):
-            expected = uniform
             symbol = token.clamp(max=size - 1)  # blanks come last: nothing is read after them
             if current is not None:
                 expected = next_symbol(known, current, self.outcomes)

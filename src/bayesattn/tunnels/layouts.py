@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bayesattn.tunnels.matrices import read_logs
+from bayesattn.tunnels.sampling import read_logs
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,18 @@ class RowLayout:
 
     @property
     def features(self) -> int:
-        """Width of a position."""
         return 2 * (self.states + self.symbols)
 
     @property
     def prefix(self) -> int:
-        """Positions of the header."""
         return 2 * self.states
 
     @property
     def positions(self) -> int:
-        """Header and observations."""
         return self.prefix + self.length
 
+    @property
     def scored(self) -> Tensor:
-        """[K] positions of the observations."""
         return torch.arange(self.prefix, self.positions)
 
     def header(self, transition: Tensor, emission: Tensor) -> Tensor:
@@ -74,7 +71,6 @@ class RowLayout:
         return steps.scatter_(2, seen, 1.0)
 
     def observations(self, inputs: Tensor) -> Tensor:
-        """[B, K] symbols."""
         return inputs[:, self.prefix :, -self.symbols :].argmax(-1)
 
 
@@ -100,21 +96,18 @@ class TokenLayout:
 
     @property
     def vocabulary(self) -> int:
-        """Probabilities, marks and symbols."""
         return self._special + 4 + self.symbols
 
     @property
     def prefix(self) -> int:
-        """Positions of the header."""
         return self.states * (self.states + self.symbols) + 3
 
     @property
     def positions(self) -> int:
-        """Header and observations."""
         return self.prefix + 2 * self.length
 
+    @property
     def scored(self) -> Tensor:
-        """[K] positions of the observations."""
         return torch.arange(self.prefix + 1, self.positions, 2)
 
     def header(self, transition: Tensor, emission: Tensor) -> Tensor:
@@ -142,5 +135,4 @@ class TokenLayout:
         return torch.stack([torch.full_like(tokens, self._special + 3), tokens], dim=2).flatten(1)
 
     def observations(self, inputs: Tensor) -> Tensor:
-        """[B, K] symbols."""
         return inputs[:, self.prefix + 1 :: 2] - (self._special + 4)

@@ -8,17 +8,16 @@ uniformly random stored key.
 """
 
 import math
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from bayesattn.checks import at_least
-from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
-from bayesattn.tunnels.shuffles import random_orders
+from bayesattn.checks import fields_at_least
+from bayesattn.tunnels.base import Batch, Tunnel
+from bayesattn.tunnels.sampling import integers, random_orders
 
 PAD, STORE, FILLER, QUERY, SEP = range(5)
 FIRST_KEY = 10
@@ -27,28 +26,29 @@ FIRST_KEY = 10
 
 @dataclass(frozen=True)
 class Recall(Tunnel):
-    """Fresh pairs per sequence, asked for by key after a gap."""
+    """Fresh pairs per sequence, asked for by key after a gap.
+
+    Args:
+        pairs: Number of stored pairs.
+        queries: Number of keys asked for.
+        filler: Filler tokens before the first query; half as many between queries.
+        keys: Number of different keys.
+        values: Number of different values.
+    """
 
     name: ClassVar[str] = "recall"
+    stretches: ClassVar[str] = "filler"
 
     pairs: int = 64
-    """Number of stored pairs."""
     queries: int = 3
-    """Number of keys asked for."""
     filler: int = 32
-    """Filler tokens before the first query; half as many between queries."""
     keys: int = 256
-    """Number of different keys."""
     values: int = 256
-    """Number of different values."""
 
     def __post_init__(self) -> None:
-        for field in ("pairs", "queries"):
-            at_least(field, getattr(self, field), 1)
-        at_least("filler", self.filler, 0)
-        at_least("values", self.values, 2)
+        fields_at_least(self, pairs=1, queries=1, filler=0, keys=1, values=2)
         for field in ("keys", "values"):
-            if at_least(field, getattr(self, field), 1) < self.pairs:
+            if getattr(self, field) < self.pairs:
                 raise ValueError(
                     f"{self.pairs} distinct pairs need at least as many {field}, "
                     f"not {getattr(self, field)}"
@@ -56,28 +56,18 @@ class Recall(Tunnel):
 
     @property
     def outcomes(self) -> int:
-        """Values."""
         return self.values
 
     @property
     def vocabulary(self) -> int:
-        """Marks, keys and values."""
         return FIRST_KEY + self.keys + self.values
 
     @property
     def positions(self) -> int:
-        """Pairs, filler, queries, filler between them."""
-        between = (self.queries - 1) * (self.filler // 2)
-        return 4 * self.pairs + self.filler + 3 * self.queries + between
-
-    @property
-    def horizon(self) -> int:
-        """Queries."""
-        return self.queries
+        return int(self.scored[-1]) + 1
 
     @property
     def scored(self) -> Tensor:
-        """The PAD of each query."""
         first = 4 * self.pairs + self.filler + 2
         return first + torch.arange(self.queries) * (3 + self.filler // 2)
 
@@ -88,17 +78,18 @@ class Recall(Tunnel):
         return math.log2(bindings)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Distinct keys and values, written into a template."""
-        device, scored = generator.device, self.scored.to(generator.device)
+        scored, stored = self.scored.to(generator.device), 4 * self.pairs
         keys = FIRST_KEY + random_orders(batch_size, self.keys, generator, take=self.pairs)
         values = random_orders(batch_size, self.values, generator, take=self.pairs)
-        asked = torch.randint(
-            self.pairs, (batch_size, self.queries), generator=generator, device=device
-        )
-        inputs = _template(self).to(device).repeat(batch_size, 1)
-        inputs[:, 1 : 4 * self.pairs : 4] = keys
-        inputs[:, 3 : 4 * self.pairs : 4] = self.label_tokens(values)
+        asked = integers(self.pairs, (batch_size, self.queries), generator)
+        inputs = torch.full((batch_size, self.positions), FILLER, device=generator.device)
+        inputs[:, 0:stored:4] = STORE
+        inputs[:, 1:stored:4] = keys
+        inputs[:, 2:stored:4] = SEP
+        inputs[:, 3:stored:4] = self.label_tokens(values)
+        inputs[:, scored - 2] = QUERY
         inputs[:, scored - 1] = keys.gather(1, asked)
+        inputs[:, scored] = PAD
         labels = values.gather(1, asked)
         posterior = one_hot(labels, self.values).double()
         return Batch(inputs, scored, posterior, labels, {"asked": asked})
@@ -118,19 +109,7 @@ class Recall(Tunnel):
         """Longer gaps between storing and asking."""
         if self.filler == 0:
             raise ValueError("without filler there is no gap to stretch: choose filler=1 or more")
-        return replace(self, filler=stretched_length(self.filler, factor))
+        return super().stretched(factor)
 
     def label_tokens(self, labels: Tensor) -> Tensor:
-        """Values have their own tokens."""
         return labels + (FIRST_KEY + self.keys)
-
-
-@cache
-def _template(tunnel: Recall) -> Tensor:
-    """[T] a sequence without its keys and values."""
-    template = torch.full((tunnel.positions,), FILLER)
-    template[: 4 * tunnel.pairs : 4] = STORE
-    template[2 : 4 * tunnel.pairs : 4] = SEP
-    template[tunnel.scored - 2] = QUERY
-    template[tunnel.scored] = PAD
-    return template

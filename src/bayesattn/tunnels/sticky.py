@@ -10,44 +10,44 @@ hypotheses are the hidden paths.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from bayesattn.bits import entropy
-from bayesattn.checks import at_least
-from bayesattn.tunnels.base import Batch, Tunnel, stretched_length
+from bayesattn.checks import fields_at_least
+from bayesattn.tunnels.base import Batch, Tunnel
 from bayesattn.tunnels.filtering import filter_likelihoods
+from bayesattn.tunnels.sampling import integers
 
 
 @dataclass(frozen=True)
 class StickyChain(Tunnel):
-    """One fixed chain, a fresh path per sequence."""
+    """One fixed chain, a fresh path per sequence.
+
+    Args:
+        symbols: Number of symbols, on a circle.
+        stay: Probability that a symbol is followed by itself, exactly.
+        length: Number of observations.
+        width: Dimensions of an observation.
+        noise: Standard deviation of the noise.
+        means_seed: Seed of the means μ ~ N(0, I).
+    """
 
     name: ClassVar[str] = "sticky"
 
     symbols: int = 8
-    """Number of symbols, on a circle."""
     stay: float = 0.3
-    """Probability that a symbol is followed by itself, exactly."""
     length: int = 100
-    """Number of observations."""
     width: int = 20
-    """Dimensions of an observation."""
     noise: float = 1.0
-    """Standard deviation of the noise."""
     means_seed: int = 0
-    """Seed of the means μ ~ N(0, I)."""
 
     def __post_init__(self) -> None:
-        at_least("symbols", self.symbols, 2)
-        at_least("length", self.length, 1)
-        at_least("width", self.width, 1)
-        at_least("means_seed", self.means_seed, 0)
+        fields_at_least(self, symbols=2, length=1, width=1, means_seed=0)
         if not 0 <= self.stay <= 1:
             raise ValueError(f"stay is a probability between 0 and 1, not {self.stay}")
         if not 0 <= self.noise < math.inf:
@@ -55,28 +55,15 @@ class StickyChain(Tunnel):
 
     @property
     def outcomes(self) -> int:
-        """Symbols."""
         return self.symbols
 
     @property
     def features(self) -> int:
-        """Dimensions of an observation."""
         return self.width
 
     @property
     def positions(self) -> int:
-        """Observations."""
         return self.length
-
-    @property
-    def horizon(self) -> int:
-        """Observations."""
-        return self.length
-
-    @property
-    def scored(self) -> Tensor:
-        """Every position."""
-        return torch.arange(self.length)
 
     @property
     def hypothesis_bits(self) -> float:
@@ -106,20 +93,16 @@ class StickyChain(Tunnel):
         return entropy(self.transition)[0].item()
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Path and noisy observations."""
-        device = generator.device
-        count = (batch_size, self.length)
-        first = torch.randint(self.symbols, (batch_size, 1), generator=generator, device=device)
+        device, count = generator.device, (batch_size, self.length)
         # The chain is the same from every symbol, so a path is a sum of independent steps.
-        chance = torch.rand(count, dtype=torch.float64, generator=generator, device=device)
-        ends = self.transition[0].cumsum(0)[:-1].to(device)
-        steps = torch.searchsorted(ends, chance, right=True)
-        path = torch.cat([first, steps], dim=1).cumsum_(1).remainder_(self.symbols)
+        first = integers(self.symbols, (batch_size, 1), generator)
+        chance = self.transition[0].to(device)
+        steps = chance.multinomial(math.prod(count), replacement=True, generator=generator)
+        path = torch.cat([first, steps.view(count)], dim=1).cumsum(1) % self.symbols
         noise = torch.randn(*count, self.width, generator=generator, device=device)
-        inputs = noise.mul_(self.noise).add_(embedding(path[:, :-1], self.means.to(device)))
-        posterior = self.exact(inputs)
+        inputs = self.means.to(device)[path[:, :-1]] + self.noise * noise
         labels = path[:, 1:].contiguous()
-        return Batch(inputs, self.scored.to(device), posterior, labels, {"path": path})
+        return Batch(inputs, self.scored.to(device), self.exact(inputs), labels, {"path": path})
 
     def exact(self, inputs: Tensor) -> Tensor:
         """[B, L, symbols]: belief about the next symbol."""
@@ -129,16 +112,12 @@ class StickyChain(Tunnel):
         beliefs = filter_likelihoods(initial, transition, self._likelihoods(inputs)).predicted
         return beliefs[:, 1:].contiguous()
 
-    def stretched(self, factor: float) -> Self:
-        """A longer path."""
-        return replace(self, length=stretched_length(self.length, factor))
-
     def _likelihoods(self, inputs: Tensor) -> Tensor:
         """[B, L, symbols] ∝ exp(-|x - μ|² / (2 noise²)), the largest at each step 1."""
         means = self.means.to(inputs.device).double()
         # |x|² is common to all symbols: it is left out.
         squares = means.square().sum(-1) - 2 * inputs.double() @ means.T
-        squares -= squares.amin(-1, keepdim=True)
+        squares = squares - squares.amin(-1, keepdim=True)
         if self.noise == 0:
             return (squares == 0).double()
         return (squares / (-2 * self.noise**2)).exp()

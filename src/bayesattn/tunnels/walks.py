@@ -81,9 +81,7 @@ def next_symbol(known: Tensor, current: Tensor, outcomes: int) -> Tensor:
 def used_values(known: Tensor) -> Tensor:
     """[B, V] whether a symbol is the value of a known key."""
     size = known.shape[1]
-    slots = torch.where(known < 0, size, known)  # unknown ones share a slot that is cut off
-    used = torch.zeros(len(known), size + 1, dtype=torch.bool, device=known.device)
-    return used.scatter_(1, slots, True)[:, :size]
+    return (known[:, :, None] == torch.arange(size, device=known.device)).any(1)
 
 
 def unused_values(known: Tensor) -> Tensor:

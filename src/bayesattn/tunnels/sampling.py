@@ -1,0 +1,156 @@
+"""What tunnels are drawn from: integers, orders, rows of probabilities and Markov chains.
+
+Each function draws for a whole batch at once, on the device of its generator.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def integers(below: int, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Uniform integers from 0 to `below` - 1."""
+    return torch.randint(below, tuple(shape), generator=generator, device=generator.device)
+
+
+def uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Float64 numbers from 0 to 1, 1 excluded."""
+    return torch.rand(
+        tuple(shape), dtype=torch.float64, generator=generator, device=generator.device
+    )
+
+
+def random_orders(
+    rows: int, size: int, generator: torch.Generator, *, take: int | None = None
+) -> Tensor:
+    """[rows, take] int64: the first `take` numbers of uniformly random orders of 0 .. size-1.
+
+    Fisher-Yates: each place in turn is exchanged with itself or a later one.
+    """
+    take = size if take is None else take
+    orders = torch.arange(size, device=generator.device).repeat(rows, 1)
+    places = torch.arange(take, device=generator.device)
+    chosen = places + (uniform((rows, take), generator) * (size - places)).long()
+    for place in range(take):
+        here, there = slice(place, place + 1), chosen[:, place, None]
+        picked = orders.gather(1, there)
+        orders.scatter_(1, there, orders[:, here].clone())
+        orders[:, here] = picked
+    return orders[:, :take]
+
+
+def sample_symbols(probabilities: Tensor, generator: torch.Generator) -> Tensor:
+    """[...] symbols, one from each distribution of probabilities [..., symbols]."""
+    drawn = probabilities.flatten(0, -2).multinomial(1, generator=generator)
+    return drawn.view(probabilities.shape[:-1])
+
+
+def sample_chain(
+    first: Tensor, transition: Tensor, length: int, generator: torch.Generator
+) -> Tensor:
+    """[B, length] states: s_0 = first [B], P(s_{t+1} = j | s_t = i) = transition[b, i, j]."""
+    rows = torch.arange(len(first), device=first.device)
+    states = [first]
+    for _ in range(length - 1):
+        states.append(sample_symbols(transition[rows, states[-1]], generator))
+    return torch.stack(states, dim=1)
+
+
+def sample_observations(states: Tensor, emission: Tensor, generator: torch.Generator) -> Tensor:
+    """[B, length] symbols: P(o_t = k | s_t = i) = emission[b, i, k]."""
+    rows = torch.arange(len(states), device=states.device)[:, None]
+    return sample_symbols(emission[rows, states], generator)
+
+
+def sample_rows(
+    shape: tuple[int, ...],
+    generator: torch.Generator,
+    *,
+    alpha: float,
+    min_prob: float,
+    units: int | None,
+) -> Tensor:
+    """Float64 `shape`, each row (last dimension) Dirichlet(alpha), clipped and renormalised.
+
+    Args:
+        shape: of the result.
+        generator: source of randomness.
+        alpha: Dirichlet concentration, the same for all entries.
+        min_prob: clip below this before renormalising.
+        units: entries become multiples of 1 / units, and at least `min_prob`; None: no grid.
+    """
+    rows = _gamma(shape, alpha, generator)
+    rows = (rows / rows.sum(-1, keepdim=True)).clamp(min=min_prob)
+    rows = rows / rows.sum(-1, keepdim=True)
+    return rows if units is None else round_rows(rows, units, round(min_prob * units)) / units
+
+
+def round_rows(rows: Tensor, units: int, least: int) -> Tensor:
+    """Float64 rows of whole units, at least `least` each, that sum to `units`.
+
+    Rounding leaves some units too few or too many. They are given to the smallest entries or taken
+    from the largest, one unit each in turn, passing over entries at `least`.
+    """
+    values, order = (rows * units).round().clamp(min=least).sort(dim=-1, stable=True)
+    from_smallest = torch.arange(rows.shape[-1], device=rows.device)
+    while bool((missing := units - values.sum(-1, keepdim=True)).any()):
+        able = values > least
+        from_largest = able.sum(-1, keepdim=True) - able.cumsum(-1)
+        given, taken = from_smallest < missing, able & (from_largest < -missing)
+        values = values + given.double() - taken.double()
+    return torch.zeros_like(values).scatter_(-1, order, values)
+
+
+def check_grid(columns: int, alpha: float, min_prob: float, grid: float | None) -> None:
+    """Raise ValueError unless rows of this many columns can be drawn."""
+    if not 0 < alpha < math.inf:
+        raise ValueError(f"alpha must be positive, not {alpha}")
+    if not 0 <= min_prob * columns <= 1 + 1e-9:
+        raise ValueError(
+            f"min_prob must lie between 0 and 1/{columns}, since {columns} entries make a row, "
+            f"not {min_prob}"
+        )
+    if grid is None:
+        return
+    if not 0 < grid <= 1 or not _whole(1 / grid):
+        raise ValueError(f"grid must be 1 divided by a whole number, not {grid}")
+    if min_prob <= 0 or not _whole(min_prob / grid):
+        raise ValueError(f"min_prob must be a positive multiple of the grid {grid}, not {min_prob}")
+
+
+def units_of(grid: float | None) -> int | None:
+    """How many steps of the grid make 1."""
+    return None if grid is None else round(1 / grid)
+
+
+def row_bits(columns: int, min_prob: float, grid: float | None) -> float:
+    """log2 of the number of different rows on the grid; infinite without one."""
+    units = units_of(grid)
+    if units is None:
+        return math.inf
+    free = units - columns * round(min_prob * units)
+    return math.log2(math.comb(free + columns - 1, columns - 1))
+
+
+def read_logs(logs: Tensor, units: int | None) -> Tensor:
+    """Float64 rows from their float32 logarithms.
+
+    Exactly, if they are on a grid; else to the precision of the logarithms, summing to 1.
+    """
+    rows = logs.double().exp()
+    return rows / rows.sum(-1, keepdim=True) if units is None else (rows * units).round() / units
+
+
+def _gamma(shape: tuple[int, ...], alpha: float, generator: torch.Generator) -> Tensor:
+    if alpha == 1:  # Gamma(1) is the exponential distribution, which is drawn several times faster
+        return -torch.log1p(-uniform(shape, generator))
+    concentration = torch.full(shape, alpha, dtype=torch.float64, device=generator.device)
+    # torch.distributions has no generator argument; this is the sampler that it calls.
+    sampler = torch._standard_gamma  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+    return sampler(concentration, generator=generator)
+
+
+def _whole(value: float) -> bool:
+    return abs(value - round(value)) < 1e-9 * max(1.0, abs(value))
