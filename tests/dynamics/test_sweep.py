@@ -3,10 +3,19 @@ import math
 import pytest
 import torch
 
-from bayesattn.dynamics.em import EM, SCHEDULES, SGD, step
+from bayesattn.dynamics.em import (
+    CHAIN,
+    EM,
+    SCHEDULES,
+    SGD,
+    TOY,
+    chain_problem,
+    draw_weights,
+    five_tokens,
+    step,
+)
 from bayesattn.dynamics.head import Weights
 from bayesattn.dynamics.sweep import Curves, best_rate, descend, doublings, measure, steps_to
-from bayesattn.dynamics.toy import CHAIN, TOY, chain_problem, draw_weights, five_tokens
 
 
 def curves(*rows):

@@ -15,10 +15,20 @@ from dataclasses import dataclass
 from torch import Generator
 
 from bayesattn.claims.registry import register
-from bayesattn.dynamics.em import EM, SCHEDULES, SGD, TWO_FORWARDS, Schedule
+from bayesattn.dynamics.em import (
+    CHAIN,
+    EM,
+    SCHEDULES,
+    SGD,
+    TWO_FORWARDS,
+    Problem,
+    Schedule,
+    chain_floor,
+    chain_problem,
+    draw_weights,
+)
 from bayesattn.dynamics.head import Weights
 from bayesattn.dynamics.sweep import Curves, best_rate, descend, doublings
-from bayesattn.dynamics.toy import CHAIN, Problem, chain_floor, chain_problem, draw_weights
 from bayesattn.ledger.study import Numbers, Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.summaries import average, by_seed, curve
 from bayesattn.stats import judge_effect

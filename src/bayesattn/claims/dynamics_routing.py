@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from bayesattn.claims.gradient_law import GradientLawStudy, Sides, shuffled
 from bayesattn.claims.registry import register
-from bayesattn.dynamics import autograd, laws
+from bayesattn.dynamics import autograd
 from bayesattn.dynamics.head import Head
 from bayesattn.dynamics.model import head_dynamics
 from bayesattn.dynamics.routing import Routing
@@ -32,8 +32,8 @@ class DynamicsRouting(GradientLawStudy):
 
     def remainder(self, head: Head, eta: float) -> float:
         """Of the loss, after a step of all scores."""
-        after = head.loss_at(scores=head.scores + laws.score_step(head.routing, eta))
-        predicted = laws.loss_change_of_score_step(head.routing, eta)
+        after = head.loss_at(scores=head.scores + head.routing.score_step(eta))
+        predicted = head.routing.loss_change_of_score_step(eta)
         return (after - head.loss - predicted).abs().item()
 
 

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from bayesattn.claims.gradient_law import GradientLawStudy, Sides
 from bayesattn.claims.registry import register
-from bayesattn.dynamics import autograd, laws
+from bayesattn.dynamics import autograd
 from bayesattn.dynamics.head import Head
 from bayesattn.dynamics.model import head_dynamics
 from bayesattn.dynamics.routing import Routing
@@ -40,8 +40,8 @@ class DynamicsValues(GradientLawStudy):
 
     def remainder(self, head: Head, eta: float) -> float:
         """Of the loss, after a step of all values."""
-        after = head.loss_at(values=head.v + laws.value_step(head.routing, eta))
-        predicted = laws.loss_change_of_value_step(head.routing, eta)
+        after = head.loss_at(values=head.v + head.routing.value_step(eta))
+        predicted = head.routing.loss_change_of_value_step(eta)
         return (after - head.loss - predicted).abs().item()
 
 

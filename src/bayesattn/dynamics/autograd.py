@@ -1,6 +1,6 @@
 """The other way to the same gradients: autograd, told nothing of any law.
 
-A score gets a gradient by having a tensor of zeros added to it.
+A score gets a gradient by having zeros added to it, as a log-prior is.
 """
 
 from typing import Any
@@ -9,28 +9,18 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from bayesattn.attention.kernels.dense import repeat_heads
+from bayesattn.attention.kernels.dense import repeat_heads, softmax, weigh
 from bayesattn.dynamics.head import Gradients, Head, Reduction
 from bayesattn.dynamics.model import Data, attention_of, heads, loss_of, recorded
 from bayesattn.models.layout import Layout
 
 
 def random_head(
-    generator: Generator,
-    length: int,
-    *,
-    causal: bool,
-    prior: bool,
-    reduction: Reduction = "mean",
+    generator: Generator, length: int, *, causal: bool, prior: bool, reduction: Reduction = "mean"
 ) -> Head:
     """A float64 head on normal inputs, its four widths all different.
 
-    Args:
-        generator: of every draw.
-        length: T.
-        causal: whether queries see the past only.
-        prior: whether a random log-prior is added to the scores.
-        reduction: of the loss.
+    With `causal`, queries see the past only; with `prior`, a random log-prior joins the scores.
     """
 
     def normal(*shape: int) -> Tensor:
@@ -52,19 +42,17 @@ def random_head(
 
 
 def gradients_of(head: Head) -> Gradients:
-    """Gradients of one head without leading dimensions, the whole forward pass written anew."""
+    """Gradients of one head without leading dimensions."""
     leaves = [w.detach().requires_grad_() for w in (head.w_q, head.w_k, head.w_v, head.w_o)]
     w_q, w_k, w_v, w_o = leaves
     bias = (head.x.new_zeros(len(w_o)) if head.bias is None else head.bias).detach()
     bias.requires_grad_()
     q, k, v = linear(head.x, w_q), linear(head.x, w_k), linear(head.x, w_v)
-    scores = torch.einsum("id,jd->ij", q, k) / len(w_q) ** 0.5
-    if head.log_prior is not None:
-        scores = scores + head.log_prior
-    if head.mask is not None:
-        scores = torch.where(head.mask, scores, -torch.inf)
-    shift = torch.zeros_like(scores, requires_grad=True)
-    logits = linear(torch.softmax(scores + shift, -1) @ v, w_o, bias)
+    shift = head.x.new_zeros(len(head.x), len(head.x)).requires_grad_()
+    prior = shift if head.log_prior is None else head.log_prior + shift
+    visible = torch.ones_like(shift, dtype=torch.bool) if head.mask is None else head.mask
+    alpha = weigh(q[None, None], k[None, None], prior, visible, len(w_q) ** -0.5)[0, 0]
+    logits = linear(alpha @ v, w_o, bias)
     loss = cross_entropy(logits, head.labels, reduction=head.reduction)
     return Gradients(*torch.autograd.grad(loss, [*leaves, bias, shift, q, k, v]))
 
@@ -82,11 +70,9 @@ def score_gradient(model: nn.Module, batch: Data, layer: int) -> Tensor:
 
     def attend_again(_: Tensor, __: Layout, posterior: Tensor) -> Tensor:
         alpha = posterior.detach()
-        blind = (alpha == 0).all(-1, keepdim=True)  # rows of padding
         seen["shift"] = torch.zeros_like(alpha, requires_grad=True)
-        again = torch.softmax(alpha.log().masked_fill(blind, 0.0) + seen["shift"], -1)
-        values = repeat_heads(seen["values"], alpha.shape[1])
-        attended = again.masked_fill(blind, 0.0) @ values
+        again = softmax(alpha.log() + seen["shift"], alpha > 0)
+        attended = again @ repeat_heads(seen["values"], alpha.shape[1])
         return attention.o_proj(attended.transpose(1, 2).flatten(2))
 
     with (

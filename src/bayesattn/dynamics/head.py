@@ -18,8 +18,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor, inf
+from torch.nn.functional import one_hot
 
+from bayesattn.attention.kernels.dense import weigh
 from bayesattn.dynamics.routing import Routing
 
 Reduction = Literal["sum", "mean"]
@@ -81,31 +84,37 @@ class Head:
 
     @cached_property
     def q(self) -> Tensor:
-        """[..., T, d_k]."""
         return self.x @ self.w_q.mT
 
     @cached_property
     def k(self) -> Tensor:
-        """[..., T, d_k]."""
         return self.x @ self.w_k.mT
 
     @cached_property
     def v(self) -> Tensor:
-        """[..., T, d_v]."""
         return self.x @ self.w_v.mT
-
-    @cached_property
-    def scores(self) -> Tensor:
-        """[..., T, T] s, as it enters the softmax; -inf where a key is hidden."""
-        scores = (self.q * self._scale) @ self.k.mT
-        if self.log_prior is not None:
-            scores = scores + self.log_prior
-        return scores if self.mask is None else scores.masked_fill(~self.mask, -inf)
 
     @cached_property
     def alpha(self) -> Tensor:
         """[..., T, T] attention."""
-        return self.scores.softmax(-1)
+        visible = self.visible
+        if visible is None:
+            visible = torch.ones(self.x.shape[-2], dtype=torch.bool, device=self.x.device)
+        # q and k have the same leading dimensions, so that no head is repeated.
+        return weigh(self.q, self.k, self.log_prior, visible, self._scale, all_see=True)
+
+    @property
+    def scores(self) -> Tensor:
+        """[..., T, T] s up to a constant in each row, ln α; -inf where a key is hidden."""
+        return self.alpha.log()
+
+    @cached_property
+    def visible(self) -> Tensor | None:
+        """[..., T, T] True where neither mask nor prior hides a key; None if all see all."""
+        if self.log_prior is None:
+            return self.mask
+        allowed = self.log_prior > -inf
+        return allowed if self.mask is None else self.mask & allowed
 
     @cached_property
     def context(self) -> Tensor:
@@ -114,7 +123,6 @@ class Head:
 
     @cached_property
     def logits(self) -> Tensor:
-        """[..., T, C]."""
         return self._read_out(self.context)
 
     @cached_property
@@ -130,9 +138,8 @@ class Head:
     @cached_property
     def errors(self) -> Tensor:
         """[..., T, C] ∂L/∂ℓ."""
-        errors = self.log_probabilities.exp()
-        index = self._index(errors)
-        errors = errors.scatter_add(-1, index, errors.new_full((), -1.0).expand(index.shape))
+        probabilities = self.log_probabilities.exp()
+        errors = probabilities - one_hot(self.labels, probabilities.shape[-1])
         return errors if self.reduction == "sum" else errors / errors.shape[-2]
 
     @cached_property
@@ -143,11 +150,7 @@ class Head:
     @cached_property
     def routing(self) -> Routing:
         """Compatibility, advantage, usage, and the gradients of scores and values."""
-        visible = self.mask
-        if self.log_prior is not None:
-            allowed = self.log_prior > -inf
-            visible = allowed if visible is None else visible & allowed
-        routing = Routing(self.alpha, self.v, self.upstream, visible)
+        routing = Routing(self.alpha, self.v, self.upstream, self.visible)
         routing.__dict__["context"] = self.context  # known already, so not computed again
         return routing
 
@@ -163,12 +166,10 @@ class Head:
 
     @cached_property
     def grad_w_q(self) -> Tensor:
-        """[..., d_k, d_x]."""
         return self.grad_q.mT @ self.x
 
     @cached_property
     def grad_w_k(self) -> Tensor:
-        """[..., d_k, d_x]."""
         return self.grad_k.mT @ self.x
 
     @cached_property
@@ -210,10 +211,7 @@ class Head:
         logits = context @ self.w_o.mT
         return logits if self.bias is None else logits + self.bias[..., None, :]
 
-    def _index(self, outputs: Tensor) -> Tensor:
-        """Labels as an index [..., T, 1] into outputs [..., T, C]."""
-        return self.labels.expand(outputs.shape[:-1])[..., None]
-
     def _loss(self, log_probabilities: Tensor) -> Tensor:
-        losses = -log_probabilities.gather(-1, self._index(log_probabilities))[..., 0]
+        labels = self.labels.expand(log_probabilities.shape[:-1])
+        losses = -log_probabilities.gather(-1, labels[..., None])[..., 0]
         return losses.sum(-1) if self.reduction == "sum" else losses.mean(-1)

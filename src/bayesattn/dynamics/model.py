@@ -118,8 +118,7 @@ def heads(attention: BayesAttention, x: Tensor) -> Tensor:
 def visibility(attention: BayesAttention, count: int, layout: Layout) -> Tensor:
     """[B or 1, 1, T, S] who sees whom, in a call on `count` tokens."""
     first = first_visible(count, layout.offset, layout.documents, layout.padding)
-    window = attention.config.sliding_window
-    seen = Visibility(count, layout.offset, first, window)
+    seen = Visibility(count, layout.offset, first, attention.config.sliding_window)
     return seen.mask(layout.positions.device)
 
 

@@ -7,14 +7,14 @@ rows share no arithmetic.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bayesattn.dynamics.em import Schedule, step, step_of_norm
+from bayesattn.dynamics.em import Problem, Schedule, step, step_of_norm
 from bayesattn.dynamics.head import Weights
-from bayesattn.dynamics.toy import Problem
 
 CACHED = 2**16
 """Attention weights up to which rates are trained side by side: more would leave the cache."""
@@ -62,25 +62,18 @@ def descend(
     take = step_of_norm if equal_norm else step
     found: dict[str, list[Curves]] = {name: [] for name in watched}
     for first in range(0, len(rates), together):
-        some = rates[first : first + together]
-        base = start.w_v.new_tensor(some)[:, None, None]
-        weights = Weights(*(w.expand(len(some), *w.shape) for w in start))
+        base = start.w_v.new_tensor(rates[first : first + together])[:, None, None]
+        weights = Weights(*(w.expand(len(base), *w.shape) for w in start))
         looks: dict[str, list[Curves]] = {name: [] for name in watched}
-        taken = 0
-        with torch.no_grad():
-            for stop in at:
-                for _ in range(taken, stop):
+        for before, stop in pairwise([0, *at]):
+            with torch.no_grad():
+                for _ in range(before, stop):
                     weights = take(problem, weights, schedule, base)
-                taken = stop
                 for name, other in watched.items():
                     looks[name].append(measure(other, weights))
         for name, curves in looks.items():
-            found[name].append(
-                Curves(*map(partial(torch.stack, dim=-1), zip(*curves, strict=True)))
-            )
-    return {
-        name: Curves(*map(torch.cat, zip(*parts, strict=True))) for name, parts in found.items()
-    }
+            found[name].append(_joined(curves, partial(torch.stack, dim=-1)))
+    return {name: _joined(curves, torch.cat) for name, curves in found.items()}
 
 
 def measure(problem: Problem, weights: Weights) -> Curves:
@@ -133,7 +126,7 @@ def doublings(
         first: losses after the steps `at`.
         second: the same.
         at: steps.
-        share: the last tenth of a curve is flat, and when it ends is chance.
+        share: less than all, since when the flat end of a curve is reached is chance.
         cost: of a step of `second`, in steps of `first`; both may spend as much.
     """
     paid = [steps * cost for steps in at]

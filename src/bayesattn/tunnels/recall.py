@@ -64,7 +64,8 @@ class Recall(Tunnel):
 
     @property
     def positions(self) -> int:
-        return int(self.scored[-1]) + 1
+        between = (self.queries - 1) * (self.filler // 2)
+        return 4 * self.pairs + self.filler + 3 * self.queries + between
 
     @property
     def scored(self) -> Tensor:
