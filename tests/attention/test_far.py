@@ -6,13 +6,14 @@ import torch
 from bayesattn import SSMax, attend
 from bayesattn.attention.kernels.strided import far, forward
 from bayesattn.attention.kernels.strided.band import Band
+from bayesattn.attention.visibility import Visibility
 from bayesattn.priors import Bucketed, GeneralizedGaussian, Laplace, Student
 
 ROWS = 1024
 
 
 def band(table, span=None, exempt=0):
-    return Band.of(table, table.shape[1], span or table.shape[1], exempt, ROWS)
+    return Band.of(table, Visibility(table.shape[1], window=span, exempt=exempt), ROWS)
 
 
 def test_polynomials_up_to_the_number_of_nodes_are_exact():

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from bayesattn import SSMax, attend
 from bayesattn.attention.kernels.dense import dense
 from bayesattn.attention.kernels.strided import _strided, strided
+from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Visibility
 from bayesattn.priors import GeneralizedGaussian
 from tests.attention.scenes import Scene, ggd, ssmax
@@ -129,10 +130,9 @@ def test_every_sequence_has_its_own_gradient_of_the_temperature(generator):
     q, k, v = torch.randn(3, 3, 2, 5, 4, generator=generator)
     table = torch.randn(2, 5, generator=generator)
     temper = torch.rand(2, 2, 5, generator=generator)[[0, 1, 0]].requires_grad_()
-    seen = Visibility(5)
     grads = []
-    for kernel in (dense, lambda q, k, v, t, c, s, x: strided(q, k, v, t, None, c, s, x)):
-        out = kernel(q, k, v, table, temper, seen, 0.5)
+    for kernel in (dense, strided):
+        out = kernel(q, k, v, Terms(table, None, temper, Visibility(5), 0.5))
         (out * torch.arange(out.numel()).view(out.shape)).sum().backward()
         grads.append(temper.grad)
         temper.grad = None

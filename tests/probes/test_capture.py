@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from bayesattn.attention import attend
+from bayesattn.attention.kernels.dense import posterior
 from bayesattn.models.architectures import build
 from bayesattn.probes import selfcheck
 from bayesattn.probes.anatomy import AttentionPart, anatomy
@@ -171,7 +172,10 @@ def test_one_comparison_that_fails_is_enough(wrong):
 
 
 def test_a_posterior_without_its_prior_is_noticed(monkeypatch):
-    monkeypatch.setattr("bayesattn.probes.anatomy.table_of", lambda *_: None)
+    def forgetful(q, k, terms, rows):
+        return posterior(q, k, terms._replace(table=None), rows)
+
+    monkeypatch.setattr("bayesattn.probes.anatomy.posterior", forgetful)
     found = check_capture(model_of("ggd"), inputs_of())
     assert found.value_error == 0 and found.attention_error > 100 * selfcheck.TOLERANCE
 

@@ -6,7 +6,6 @@ Shapes: B batch, H query heads, G key/value heads, T queries, S keys, D head wid
 """
 
 import logging
-import math
 from typing import Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
 import torch
@@ -14,19 +13,21 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from bayesattn.attention import check
-from bayesattn.attention.kernels.dense import dense, heat
+from bayesattn.attention.kernels.dense import Decomposed, dense
+from bayesattn.attention.kernels.dense import decompose as _decompose
 from bayesattn.attention.kernels.flex import flex
 from bayesattn.attention.kernels.skipping import certified
 from bayesattn.attention.kernels.strided import strided
-from bayesattn.attention.ssmax import SSMax, temperatures
-from bayesattn.attention.theorem import Decomposed, decompose
+from bayesattn.attention.ssmax import SSMax
+from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Visibility, first_visible
-from bayesattn.priors import Prior, Uniform
+from bayesattn.priors import Prior
 
 logger = logging.getLogger(__name__)
 
 Kernel = Literal["auto", "dense", "strided", "flex"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
+AnyPrior = Prior | Tensor | None
 _SMALL = 64  # keys up to which writing out every score is the quickest way on a CPU
 
 
@@ -38,7 +39,7 @@ class Certified(NamedTuple):
     """[B, H] largest possible absolute error of any output entry of that head."""
 
 
-class _Options(TypedDict, total=False):
+class _More(TypedDict, total=False):
     ssmax: SSMax | Tensor | None
     documents: Tensor | None
     padding: Tensor | None
@@ -51,48 +52,33 @@ class _Options(TypedDict, total=False):
 
 @overload
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    prior: Prior | Tensor | None = None,
-    *,
-    tolerance: None = None,
-    decompose: Literal[False] = False,
-    **options: Unpack[_Options],
+    q: Tensor, k: Tensor, v: Tensor, prior: AnyPrior = None, **more: Unpack[_More]
 ) -> Tensor: ...
-
-
 @overload
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    prior: Prior | Tensor | None = None,
+    prior: AnyPrior = None,
     *,
     tolerance: float,
-    decompose: Literal[False] = False,
-    **options: Unpack[_Options],
+    **more: Unpack[_More],
 ) -> Certified: ...
-
-
 @overload
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    prior: Prior | Tensor | None = None,
+    prior: AnyPrior = None,
     *,
-    tolerance: None = None,
     decompose: Literal[True],
-    **options: Unpack[_Options],
+    **more: Unpack[_More],
 ) -> Decomposed: ...
-
-
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    prior: Prior | Tensor | None = None,
+    prior: AnyPrior = None,
     *,
     ssmax: SSMax | Tensor | None = None,
     documents: Tensor | None = None,
@@ -138,40 +124,25 @@ def attend(
     check.check_prior(q, prior, seen.span)
     check.check_ssmax(q, ssmax)
 
-    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    # priors and temperatures are never narrower than float32, whatever the model runs in
-    wide = torch.promote_types(q.dtype, torch.float32)
-    table = table_of(prior, seen.span, wide)
-    content, temper = temperatures(ssmax, table, seen, wide, q.device)
-    rest = (table, temper, seen, scale)
+    terms = Terms.of(q, prior, ssmax, seen, scale)
     if decompose:
         if tolerance is not None:
             raise ValueError("decompose=True is exact; leave tolerance out")
-        return _decompose(heat(q, content), k, v, *rest)
-    inputs = (q, k, v, table, content)
+        return _decompose(q, k, v, terms)
+    inputs = (q, k, v, terms.table, terms.content)
     grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     kernel = _choose(kernel, q, seen, grad, tolerance)
-    if tolerance is None and kernel != "strided":
-        return (flex if kernel == "flex" else dense)(heat(q, content), k, v, *rest)
-    causal = first is None and window is None and (offset == 0 or num_queries == 1)
-    if tolerance is None and table is None and causal:
-        return _plain(heat(q, content), k[:, :, : seen.end], v[:, :, : seen.end], scale)
-    table = q.new_zeros(q.shape[1], seen.span, dtype=wide) if table is None else table
+    if kernel != "strided" and tolerance is None:
+        return (flex if kernel == "flex" else dense)(q, k, v, terms)
+    if terms.table is None:
+        causal = first is None and window is None and (offset == 0 or num_queries == 1)
+        if causal and tolerance is None:
+            return _plain(terms.heat(q), k[:, :, : seen.end], v[:, :, : seen.end], terms.scale)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        terms = terms._replace(table=q.new_zeros(q.shape[1], seen.span, dtype=wide))
     if tolerance is None:
-        return strided(q, k, v, table, content, temper, seen, scale)
-    skipped = certified(heat(q, content), k, v, table, temper, seen, scale, tolerance)
-    return Certified(*skipped)
-
-
-# the function's own argument is called `decompose`
-_decompose = decompose
-
-
-def table_of(prior: Prior | Tensor | None, span: int, wide: torch.dtype) -> Tensor | None:
-    """Log-prior by distance; None if it is uniform."""
-    if prior is None or isinstance(prior, Uniform):
-        return None
-    return (prior if isinstance(prior, Tensor) else prior.table(span)).to(wide)
+        return strided(q, k, v, terms)
+    return Certified(*certified(q, k, v, terms, tolerance))
 
 
 def _choose(

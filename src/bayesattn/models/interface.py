@@ -22,9 +22,9 @@ from transformers.masking_utils import (
     sliding_window_overlay,
 )
 
-from bayesattn.attention.kernels.dense import heat, repeat_heads, softmax, weigh
-from bayesattn.attention.posterior import table_of
+from bayesattn.attention.kernels.dense import repeat_heads, softmax, weigh
 from bayesattn.attention.ssmax import SSMax, log_visible, temperature
+from bayesattn.attention.terms import table_of
 from bayesattn.models.layers import attend_and_record
 from bayesattn.models.layout import left_padding
 
@@ -186,7 +186,7 @@ def _attend_dense(
     log_prior = None if table is None else table[:, distance.clamp(min=0)]
     if ssmax is not None:
         temper = temperature(ssmax.scale.to(wide), _log_n(ssmax, log_prior, visible, wide))
-        query = heat(query, temper)
+        query = (query * temper[..., None]).to(query.dtype)
         if log_prior is not None and ssmax.scope == "content+prior":
             log_prior = log_prior * temper[..., None]
     if mask.dtype != torch.bool:

@@ -5,18 +5,15 @@ The one file here that knows how models are written. `anatomy(model)` gives laye
 has them. Shapes: B batch, H query heads, G key/value heads, T positions, D width.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from bayesattn.attention.kernels.dense import heat, posterior
-from bayesattn.attention.posterior import table_of
-from bayesattn.attention.ssmax import temperatures
+from bayesattn.attention.kernels.dense import posterior
+from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Visibility, first_visible
 from bayesattn.encodings import Rotation
 from bayesattn.models import BayesForCausalLM
@@ -93,13 +90,8 @@ class AttentionPart:
         first = first_visible(count, layout.offset, layout.documents, layout.padding)
         window = self.module.config.sliding_window
         seen = Visibility(count, layout.offset, first, window, layout.exempt)
-        wide = torch.promote_types(q.dtype, torch.float32)
-        table = table_of(self.module.prior if call.table is None else call.table, seen.span, wide)
-        heat_of, temper = temperatures(self.module.ssmax, table, seen, wide, q.device)
-        if heat_of is not None and rows is not None:
-            heat_of = heat_of.index_select(2, rows)
-        scale = 1 / math.sqrt(q.shape[-1])
-        return posterior(heat(q, heat_of), k, table, temper, seen, scale, rows)
+        prior = self.module.prior if call.table is None else call.table
+        return posterior(q, k, Terms.of(q, prior, self.module.ssmax, seen), rows)
 
 
 @dataclass(frozen=True)

@@ -20,22 +20,16 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Visibility
 
 # below this many scores writing them all out, uncompiled, is quicker than compiling
 _EAGER_SCORES = 1 << 20
 
 
-def flex(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    table: Tensor | None,
-    temper: Tensor | None,
-    seen: Visibility,
-    scale: float,
-) -> Tensor:
+def flex(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
     """Same arguments and result as the dense kernel."""
+    q, seen = terms.heat(q), terms.seen
     k, v = k[:, :, : seen.end].contiguous(), v[:, :, : seen.end].contiguous()
     small = q.device.type == "cpu" and q.shape[2] * seen.end <= _EAGER_SCORES
     run = flex_attention if small else _compiled()
@@ -45,9 +39,9 @@ def flex(
             q.contiguous(),
             k,
             v,
-            score_mod=_score_mod(table, temper, seen, q.shape[0]),
+            score_mod=_score_mod(terms, q.shape[0]),
             block_mask=_block_mask(seen, q),
-            scale=scale,
+            scale=terms.scale,
             enable_gqa=k.shape[1] != q.shape[1],
         )
     assert isinstance(out, Tensor)
@@ -61,12 +55,10 @@ def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=False)
 
 
-def _score_mod(
-    table: Tensor | None, temper: Tensor | None, seen: Visibility, batch: int
-) -> Callable[..., Tensor] | None:
-    if table is None:
+def _score_mod(terms: Terms, batch: int) -> Callable[..., Tensor] | None:
+    if terms.table is None:
         return None
-    table = table.contiguous()
+    table, temper, seen = terms.table.contiguous(), terms.temper, terms.seen
     last, offset, exempt = table.shape[1] - 1, seen.offset, seen.exempt
     temper = None if temper is None else temper.expand(batch, -1, -1).contiguous()
     first = None if seen.first is None else seen.first.contiguous()
@@ -84,12 +76,8 @@ def _score_mod(
 
 
 def _block_mask(seen: Visibility, q: Tensor) -> BlockMask:
-    if seen.first is None:
-        device = str(q.device)
-        return _causal_mask(seen.num_queries, seen.offset, seen.window, device)
-    return _build(
-        seen.num_queries, seen.offset, seen.window, str(q.device), seen.first.contiguous()
-    )
+    place = (seen.num_queries, seen.offset, seen.window, str(q.device))
+    return _causal_mask(*place) if seen.first is None else _build(*place, seen.first.contiguous())
 
 
 @lru_cache(maxsize=32)

@@ -23,64 +23,43 @@ from torch.nn.functional import pad
 
 from bayesattn.attention.kernels.strided.band import Band
 from bayesattn.attention.kernels.strided.forward import Parts, merge_
-from bayesattn.attention.visibility import Visibility
+from bayesattn.attention.terms import Terms
 
 _CHUNK = 64  # distances per entry of the tail bound
 _ROWS = 256  # queries per block: what a local head wastes past its reach
 
 
 def certified(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    table: Tensor,
-    temper: Tensor | None,
-    seen: Visibility,
-    scale: float,
-    tolerance: float,
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms, tolerance: float
 ) -> tuple[Tensor, Tensor]:
     """Attention as by the dense kernel but for skipped keys, and a bound on the error [B, H]."""
-    k, v = k[:, :, : seen.end], v[:, :, : seen.end]
+    seen = terms.seen
+    q, k, v = terms.heat(q), k[:, :, : seen.end], v[:, :, : seen.end]
     out = q.new_zeros(q.shape)
-    bound = q.new_zeros(q.shape[:2], dtype=table.dtype)
+    bound = q.new_zeros(q.shape[:2], dtype=torch.promote_types(q.dtype, torch.float32))
     groups = q.shape[1] // k.shape[1]
-    for group in seen.groups(temper):
+    for group in seen.groups(terms.temper):
         batch = group.rows
-        factor = None if temper is None else temper[0 if temper.shape[0] == 1 else group.one]
         for run, h in product(group.runs, range(q.shape[1])):
             rows, keys = slice(run.start, run.stop), slice(run.first, seen.offset + run.stop)
             head, kv = slice(h, h + 1), slice(h // groups, h // groups + 1)
-            o, e = _one_head(
-                q[batch, head, rows],
-                k[batch, kv, keys],
-                v[batch, kv, keys],
-                table[head],
-                None if factor is None else factor[head, rows],
-                seen,
-                scale,
-                math.log(tolerance),
-            )
+            own = (q[batch, head, rows], k[batch, kv, keys], v[batch, kv, keys])
+            o, e = _one_head(*own, terms.at(group, run).heads(head), math.log(tolerance))
             out[batch, head, rows] = o
             bound[batch, head] = torch.maximum(bound[batch, head], e)
     return out, bound
 
 
 def _one_head(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    table: Tensor,
-    temper: Tensor | None,
-    seen: Visibility,
-    scale: float,
-    log_tolerance: float,
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms, log_tolerance: float
 ) -> tuple[Tensor, Tensor]:
     """Output [N, 1, T, D] of one head over one run, and its error bound [N, 1]."""
-    end, num_queries = k.shape[2], q.shape[2]
-    offset = end - num_queries
+    seen, temper, scale = terms.seen, terms.temper, terms.scale
+    end, offset, num_queries = seen.end, seen.offset, seen.num_queries
     block = min(_ROWS, num_queries)
-    band = Band.of(table, end, seen.span, seen.exempt, block)
-    table = table[0, : band.span]
+    assert terms.table is not None
+    band = Band.of(terms.table, seen, block)
+    table = terms.table[0, : band.span]
     factor = torch.ones(1, num_queries, dtype=table.dtype) if temper is None else temper
     parts = Parts(k, v, band, scale, (1, 1))
 

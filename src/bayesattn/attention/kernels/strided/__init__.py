@@ -17,37 +17,26 @@ from torch import Tensor
 from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.attention.kernels.strided.backward import differentiate_band
 from bayesattn.attention.kernels.strided.forward import attend_band
+from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Group, Run, Visibility
 
-Factors = tuple[Tensor | None, Tensor | None]
-"""Of the content and of the prior, each [H, T]."""
+_TERMS = (
+    "Tensor table, Tensor? content, Tensor? temper, Tensor? first, "
+    "SymInt offset, SymInt? window, SymInt exempt, float scale"
+)
+"""`Terms` as an operator takes them: tensors and numbers."""
 
 
-def strided(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    table: Tensor,
-    content: Tensor | None,
-    temper: Tensor | None,
-    seen: Visibility,
-    scale: float,
-) -> Tensor:
-    """Same result as the dense kernel, on CPU tensors.
-
-    The arguments too, but for q, which comes without its temperature `content` [B or 1, H, T]:
-    multiplied block by block, it needs no memory.
-    """
-    args = (seen.first, seen.offset, seen.window, seen.exempt, scale)
+def strided(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
+    """Same arguments and result as the dense kernel, on CPU tensors and with a table."""
+    seen = terms.seen
+    place = (seen.first, seen.offset, seen.window, seen.exempt)
     k, v = k[:, :, : seen.end], v[:, :, : seen.end]
-    return _strided(q, k, v, table, content, temper, *args)[0]
+    return _strided(q, k, v, terms.table, terms.content, terms.temper, *place, terms.scale)[0]
 
 
-@torch.library.custom_op("bayesattn::strided", mutates_args=(), device_types="cpu")
-def _strided(
+def _terms(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
     table: Tensor,
     content: Tensor | None,
     temper: Tensor | None,
@@ -56,57 +45,61 @@ def _strided(
     window: int | None,
     exempt: int,
     scale: float,
-) -> tuple[Tensor, Tensor]:
+) -> Terms:
     seen = Visibility(q.shape[2], offset, first, window, exempt)
-    new = q.new_empty if first is None else q.new_zeros  # rows of padding stay 0
-    out, evidence = new(q.shape), new(q.shape[:3], dtype=table.dtype)
-    for group in seen.groups(content, temper):
-        rows, factors = group.rows, (_of(content, group), _of(temper, group))
+    return Terms(table, content, temper, seen, scale)
+
+
+@torch.library.custom_op(
+    "bayesattn::strided",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"(Tensor q, Tensor k, Tensor v, {_TERMS}) -> (Tensor, Tensor)",
+)
+def _strided(q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> tuple[Tensor, Tensor]:
+    """Posterior mean and log-evidence."""
+    terms = _terms(q, *flat)
+    new = q.new_empty if terms.seen.first is None else q.new_zeros  # rows of padding stay 0
+    out, evidence = new(q.shape), new(q.shape[:3], dtype=flat[0].dtype)
+    for group in terms.seen.groups(terms.content, terms.temper):
+        rows = group.rows
         own, results = (q[rows], k[rows], v[rows]), (out[rows], evidence[rows])
         for run in group.runs:
-            _attend_run(run, own, results, table, factors, seen, scale)
+            _attend_run(run, own, results, terms.at(group, run))
         if not isinstance(rows, slice):  # what was written to is a copy
             out[rows], evidence[rows] = results
     return out, evidence
 
 
-@torch.library.custom_op("bayesattn::strided_backward", mutates_args=(), device_types="cpu")
+@torch.library.custom_op(
+    "bayesattn::strided_backward",
+    mutates_args=(),
+    device_types="cpu",
+    schema=(
+        f"(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor evidence, {_TERMS}) "
+        "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+    ),
+)
 def _strided_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    evidence: Tensor,
-    table: Tensor,
-    content: Tensor | None,
-    temper: Tensor | None,
-    first: Tensor | None,
-    offset: int,
-    window: int | None,
-    exempt: int,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    seen = Visibility(q.shape[2], offset, first, window, exempt)
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, evidence: Tensor, *flat: Any
+) -> tuple[Tensor, ...]:
+    """Gradients of q, k, v, table, content and temper; empty for factors that are None."""
+    terms, table = _terms(q, *flat), flat[0]
     dq, dk, dv = (x.new_zeros(x.shape, dtype=table.dtype) for x in (q, k, v))
-    dtable = torch.zeros_like(table)
-    dcontent, dtemper = (
-        table.new_zeros(0) if x is None else torch.zeros_like(x) for x in (content, temper)
-    )
-    for group in seen.groups(content, temper):
-        rows, factors = group.rows, (_of(content, group), _of(temper, group))
+    dtable, *dfactors = (table.new_zeros(0 if x is None else x.shape) for x in terms[:3])
+    for group in terms.seen.groups(terms.content, terms.temper):
+        rows = group.rows
         own, results = (q[rows], k[rows], v[rows]), (grad[rows], out[rows], evidence[rows])
         sums = dq[rows], dk[rows], dv[rows]
         for run in group.runs:
-            args = (own, results, sums, table, factors, seen, scale)
-            dtable_run, *dfactors = _differentiate_run(run, *args)
-            dtable += dtable_run
-            for total, part in zip((dcontent, dtemper), dfactors, strict=True):
-                if part is not None:
-                    _add(total, group, run, part)
+            part, *factors = _differentiate_run(run, own, results, sums, terms.at(group, run))
+            dtable += part
+            for total, factor in zip(dfactors, factors, strict=True):
+                if factor is not None:
+                    _add(total, group, run, factor)
         if not isinstance(rows, slice):
             dq[rows], dk[rows], dv[rows] = sums
-    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dtable, dcontent, dtemper
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dtable, *dfactors
 
 
 @_strided.register_fake
@@ -115,23 +108,10 @@ def _(q: Tensor, k: Tensor, v: Tensor, table: Tensor, *_: Any) -> tuple[Tensor, 
 
 
 @_strided_backward.register_fake
-def _(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    evidence: Tensor,
-    table: Tensor,
-    content: Tensor | None,
-    temper: Tensor | None,
-    *_: Any,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    dcontent, dtemper = (
-        table.new_empty(0) if x is None else torch.empty_like(x) for x in (content, temper)
-    )
-    dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
-    return dq, dk, dv, torch.empty_like(table), dcontent, dtemper
+def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> tuple[Tensor, ...]:
+    table, content, temper = flat[2:5]
+    wide = (table.new_empty(0 if x is None else x.shape) for x in (table, content, temper))
+    return *(x.new_empty(x.shape) for x in (q, k, v)), *wide
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -151,21 +131,13 @@ _strided.register_autograd(_differentiate, setup_context=_save)
 
 
 def _attend_run(
-    run: Run,
-    own: tuple[Tensor, Tensor, Tensor],
-    results: tuple[Tensor, Tensor],
-    table: Tensor,
-    factors: Factors,
-    seen: Visibility,
-    scale: float,
+    run: Run, own: tuple[Tensor, Tensor, Tensor], results: tuple[Tensor, Tensor], terms: Terms
 ) -> None:
     """From q, k, v of a group, write output and evidence of the queries of one run."""
-    queries, keys = _slices(run, seen.offset)
+    queries, keys = _slices(run, terms.seen)
     k, v = (_per_query_head(x[keys], own[0].shape[1]) for x in own[1:])
     q, out, evidence = (_grouped(x[queries], k.shape[:2]) for x in (own[0], *results))
-    content, temper = (_cut(factor, run) for factor in factors)
-    band = (table, content, temper, seen.span, seen.exempt, scale)
-    attend_band(q, k, v, *band, out, evidence)
+    attend_band(q, k, v, terms, out, evidence)
 
 
 def _differentiate_run(
@@ -173,37 +145,21 @@ def _differentiate_run(
     own: tuple[Tensor, Tensor, Tensor],
     results: tuple[Tensor, Tensor, Tensor],
     sums: tuple[Tensor, Tensor, Tensor],
-    table: Tensor,
-    factors: Factors,
-    seen: Visibility,
-    scale: float,
+    terms: Terms,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Write dq, add to dk and dv; gradients of the table and of the factors of the run's queries.
 
     `results` are the gradient of the output, the output and its evidence.
     """
-    queries, keys = _slices(run, seen.offset)
+    queries, keys = _slices(run, terms.seen)
     q, (heads, groups) = own[0][queries], (own[0].shape[1], own[1].shape[1])
     k, v = (repeat_heads(x[keys], heads) for x in own[1:])
     grad, out, evidence = (x[queries] for x in results)
-    content, temper = (_cut(factor, run) for factor in factors)
-    band = (table, content, temper, seen.span, seen.exempt, scale)
-    dq, dk, dv, dtable, dcontent, dtemper = differentiate_band(grad, q, k, v, out, evidence, *band)
-    sums[0][queries] = dq
-    sums[1][keys] += _per_key_head(dk, groups)
-    sums[2][keys] += _per_key_head(dv, groups)
-    return dtable, dcontent, dtemper
-
-
-def _of(factor: Tensor | None, group: Group) -> Tensor | None:
-    """[H, T] of any sequence of the group: they are the same for all of them."""
-    if factor is None:
-        return None
-    return factor[0 if factor.shape[0] == 1 else group.one]
-
-
-def _cut(factor: Tensor | None, run: Run) -> Tensor | None:
-    return None if factor is None else factor[:, run.start : run.stop]
+    found = differentiate_band(grad, q, k, v, out, evidence, terms)
+    sums[0][queries] = found[0]
+    sums[1][keys] += _per_key_head(found[1], groups)
+    sums[2][keys] += _per_key_head(found[2], groups)
+    return found[3:]
 
 
 def _add(total: Tensor, group: Group, run: Run, part: Tensor) -> None:
@@ -215,10 +171,10 @@ def _add(total: Tensor, group: Group, run: Run, part: Tensor) -> None:
         total[group.rows, :, queries] += part
 
 
-def _slices(run: Run, offset: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where the queries and the keys of a run lie in [B, H, T, D]."""
+def _slices(run: Run, seen: Visibility) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where the queries and the keys of a run, which sees `seen`, lie in [B, H, T, D]."""
     every = slice(None)
-    queries, keys = slice(run.start, run.stop), slice(run.first, offset + run.stop)
+    queries, keys = slice(run.start, run.stop), slice(run.first, run.first + seen.end)
     return (every, every, queries), (every, every, keys)
 
 

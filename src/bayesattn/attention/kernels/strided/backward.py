@@ -16,12 +16,13 @@ both prior gradients are then matrix-vector products, deterministic ones.
 # (torch leaves some members untyped)
 
 import math
+from dataclasses import InitVar, dataclass
 
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.strided.band import Band, unskew
-from bayesattn.attention.kernels.strided.scratch import scratch
+from bayesattn.attention.kernels.strided.band import Band, scratch, unskew
+from bayesattn.attention.terms import Terms
 
 _LOG2_E = math.log2(math.e)
 _TILE_ELEMENTS = 1 << 20
@@ -33,29 +34,20 @@ def tile_shape(end: int) -> tuple[int, int]:
 
 
 def differentiate_band(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    evidence: Tensor,
-    table: Tensor,
-    content: Tensor | None,
-    temper: Tensor | None,
-    span: int,
-    exempt: int,
-    scale: float,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, evidence: Tensor, terms: Terms
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of q, k, v, table, content and temper; arguments as in `attend_band`.
 
     Those of content and temper are [N, H, T], one for each sequence.
     """
+    table, content, temper, seen, scale = terms
+    assert table is not None
     batch, heads, num_queries, width = q.shape
-    end = k.shape[2]
+    end = seen.end
     wide = torch.promote_types(q.dtype, torch.float32)
     rows, keys = tile_shape(end)
     rows, keys = min(rows, num_queries), min(keys, end)
-    band = Band.of(table.to(wide) * _LOG2_E, end, span, exempt, rows)
+    band = Band.of(table.to(wide) * _LOG2_E, seen, rows)
 
     delta = (grad.to(wide) * out.to(wide)).sum(-1, keepdim=True)
     flat = (batch * heads, -1, width)
@@ -79,7 +71,7 @@ def differentiate_band(
             last = (min(n + count, batch) - 1) * heads
             part = slice(n * heads + own.start, last + own.stop)
             tiles = _Tiles(
-                Band(band.reversed[own], band.masked[own], end, band.span, exempt),
+                band.heads(own),
                 None if temper is None else temper[own].flip(1),
                 torch.cat([q[part] * factor[part], -evidence[part]], -1).mul_(_LOG2_E).flip(1),
                 torch.cat([grad[part], -delta[part]], -1).flip(1),
@@ -105,27 +97,28 @@ def _with_ones(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones(*x.shape[:2], 1)], -1)
 
 
+@dataclass
 class _Tiles:
     """The tiles of some heads of some sequences, all in one first dimension; queries reversed."""
 
-    def __init__(
-        self,
-        band: Band,
-        temper: Tensor | None,
-        q: Tensor,
-        grad: Tensor,
-        k: Tensor,
-        v: Tensor,
-        shape: tuple[int, int],
-        work: Tensor,
-    ) -> None:
-        self.band, self.temper, self.shape = band, temper, shape
-        self.q, self.grad, self.k, self.v = q, grad, k, v
+    band: Band
+    temper: Tensor | None
+    q: Tensor
+    grad: Tensor
+    k: Tensor
+    v: Tensor
+    shape: tuple[int, int]
+    work: InitVar[Tensor]
+    clear: torch.Size | None = None
+
+    def __post_init__(self, work: Tensor) -> None:
         self.posterior, self.product, self.skewed = work
-        self.dline = torch.zeros_like(band.reversed)
-        self.clear: torch.Size | None = None
-        self.lead = (q.shape[0] // band.reversed.shape[0], band.reversed.shape[0])
-        self.dtemper = None if temper is None else temper.new_zeros(self.lead[0], *temper.shape)
+        self.dline = torch.zeros_like(self.band.reversed)
+        heads = len(self.dline)
+        self.lead = (self.q.shape[0] // heads, heads)
+        self.dtemper = (
+            None if self.temper is None else self.temper.new_zeros(self.lead[0], *self.temper.shape)
+        )
 
     def run(self, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
         rows, keys = self.shape

@@ -12,12 +12,17 @@ depends on p + j only, and a matrix that depends on p + j is a view with both st
 starting at column end - b. No negative strides (torch has none), no copy, O(H·T) memory.
 """
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
+from math import prod
 
 import torch
 from torch import Tensor
 
+from bayesattn.attention.visibility import Visibility
+
 INVISIBLE = float("-inf")
+_kept = threading.local()
 
 
 @dataclass(frozen=True)
@@ -33,15 +38,18 @@ class Band:
     exempt: int
 
     @staticmethod
-    def of(table: Tensor, end: int, span: int, exempt: int, block: int) -> "Band":
-        """Reverse the first `span` distances of a table [H, >= span]."""
-        span = min(span, end)
+    def of(table: Tensor, seen: Visibility, block: int) -> "Band":
+        """Reverse the distances of a table [H, >= span] that a run sees, for blocks of queries."""
+        end, span = seen.end, seen.span
         line = table.new_zeros(table.shape[0], end + block - 1)
         line[:, end - span : end] = table[:, :span].flip(1)
         masked = line.clone()
         masked[:, : end - span] = INVISIBLE
         masked[:, end:] = INVISIBLE
-        return Band(line, masked, end, span, exempt)
+        return Band(line, masked, end, span, seen.exempt)
+
+    def heads(self, some: slice) -> "Band":
+        return replace(self, reversed=self.reversed[some], masked=self.masked[some])
 
     def lowest(self, a: int) -> int:
         """First key that any query from a on sees."""
@@ -101,3 +109,18 @@ def unskew(skewed: Tensor, keys: int) -> Tensor:
     return skewed.as_strided(
         (heads, rows, keys), (rows * width, width + 1, 1), skewed.storage_offset()
     )
+
+
+def scratch(purpose: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """A tensor of any content, valid until the same thread asks again for the same purpose.
+
+    A fresh buffer of a few megabytes costs a page fault every four kilobytes, which in short
+    sequences is a good part of the attention itself. One buffer per purpose, thread and dtype is
+    kept instead; it grows to the largest block or tile, some ten megabytes.
+    """
+    buffers: dict[tuple[str, torch.dtype], Tensor] = _kept.__dict__.setdefault("buffers", {})
+    key, numel = (purpose, like.dtype), prod(shape)
+    buffer = buffers.get(key)
+    if buffer is None or buffer.numel() < numel:
+        buffer = buffers[key] = torch.empty(numel, dtype=like.dtype)
+    return buffer[:numel].view(shape)

@@ -7,9 +7,10 @@
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.strided.band import INVISIBLE, Band
+from bayesattn.attention.kernels.strided.band import INVISIBLE, Band, scratch
 from bayesattn.attention.kernels.strided.far import FarKeys, far_keys, smooth
-from bayesattn.attention.kernels.strided.scratch import scratch
+from bayesattn.attention.terms import Terms
+from bayesattn.attention.visibility import Visibility
 
 # Flash attention is a tenth quicker on 768 queries or more, but all of them would see every key up
 # to the last. So large blocks take the keys before them, and small ones what lies on the diagonal.
@@ -38,47 +39,30 @@ def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) ->
 
 
 def attend_band(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    table: Tensor,
-    content: Tensor | None,
-    temper: Tensor | None,
-    span: int,
-    exempt: int,
-    scale: float,
-    out: Tensor,
-    evidence: Tensor,
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms, out: Tensor, evidence: Tensor
 ) -> None:
-    """Posterior mean and log-evidence of the last T positions of S keys.
+    """Posterior mean and log-evidence of the queries of one run.
 
     Args:
         q: [N, H, T, D], or [G, H/G, T, D] for the grouped heads of one sequence.
         k: [N, H, S, D] or [G, H/G, S, D].
         v: like k.
-        table: [H, >= min(span, S)] log-prior by distance.
-        content: [H, T] factor of the content in each row.
-        temper: [H, T] factor of the prior in each row.
-        span: number of most recent keys each query sees.
-        exempt: leading keys whose log-prior is 0.
-        scale: factor of the content.
+        terms: of the run, see `Terms.at`.
         out: where the posterior mean goes, shaped like q.
         evidence: where the log-evidence goes, [N, H, T] or [G, H/G, T].
     """
-    heads, end, num_queries = table.shape[0], k.shape[2], q.shape[2]
+    table, content, temper, seen, scale = terms
+    assert table is not None
+    heads, end, num_queries = table.shape[0], seen.end, seen.num_queries
     lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
     if num_queries == 1:
-        lo, bias = _row(table, temper, end, span, exempt)
+        lo, bias = _row(table, temper, seen)
         q = q if content is None else (q * content.unflatten(0, lead)[..., None]).to(q.dtype)
         o, e = flash(q, k[:, :, lo:], v[:, :, lo:], bias.unflatten(0, lead), scale)
         out.copy_(o)
         evidence.copy_(e)
         return
-    whole = end // 6 // _DIAGONAL * _DIAGONAL
-    block = min(max(whole, _BLOCKS[0]), _BLOCKS[1])
-    if temper is not None:
-        block = _FAR_BLOCK if end >= _LONGER else _LONG_BLOCK if end >= _LONG else _DIAGONAL
-    block = min(block, num_queries)
+    block = _block(seen, tempered=temper is not None)
     if temper is not None:
         # heads in groups that share their keys stay together
         group = 1 if q.shape[1] == heads else q.shape[1]
@@ -86,19 +70,17 @@ def attend_band(
         if step < heads:
             for h in range(0, heads, step):
                 some = slice(h, min(h + step, heads))
-                own = (_heads(x, some, heads) for x in (q, k, v, out, evidence))
-                q_h, k_h, v_h, out_h, evidence_h = own
-                rest = (span, exempt, scale, out_h, evidence_h)
-                factors = (None if content is None else content[some], temper[some])
-                attend_band(q_h, k_h, v_h, table[some], *factors, *rest)
+                q_h, k_h, v_h = (_heads(x, some, heads) for x in (q, k, v))
+                out_h, evidence_h = (_heads(x, some, heads) for x in (out, evidence))
+                attend_band(q_h, k_h, v_h, terms.heads(some), out_h, evidence_h)
             return
-    parts = Parts(k, v, Band.of(table, end, span, exempt, block), scale, lead)
-    b = end - num_queries
+    parts = Parts(k, v, Band.of(table, seen, block), scale, lead)
+    b = seen.offset
     while b < end:
         a = b
         far = a - parts.band.lowest(a) >= _FAR
         b = min(a + (block if far else min(block, _DIAGONAL)), end)
-        rows = slice(a - end + num_queries, b - end + num_queries)
+        rows = slice(a - seen.offset, b - seen.offset)
         factor = None if temper is None else temper[:, rows].flip(1)
         flipped = q[:, :, rows].flip(2)
         if content is not None:
@@ -108,15 +90,24 @@ def attend_band(
         evidence[:, :, rows] = e.flip(2)
 
 
-def _row(
-    table: Tensor, temper: Tensor | None, end: int, span: int, exempt: int
-) -> tuple[int, Tensor]:
+def _block(seen: Visibility, *, tempered: bool) -> int:
+    """Queries at a time."""
+    if tempered:
+        long = _FAR_BLOCK if seen.end >= _LONGER else _LONG_BLOCK
+        block = long if seen.end >= _LONG else _DIAGONAL
+    else:
+        whole = seen.end // 6 // _DIAGONAL * _DIAGONAL
+        block = min(max(whole, _BLOCKS[0]), _BLOCKS[1])
+    return min(block, seen.num_queries)
+
+
+def _row(table: Tensor, temper: Tensor | None, seen: Visibility) -> tuple[int, Tensor]:
     """First key that the last query sees, and the log-prior [H, 1, keys] from there on."""
-    lo = max(0, end - span)
-    bias = table[:, : end - lo].flip(1)
+    lo = seen.end - seen.span
+    bias = table[:, : seen.span].flip(1)
     if temper is not None:
         bias.mul_(temper)
-    bias[:, : max(0, exempt - lo)] = 0.0
+    bias[:, : max(0, seen.exempt - lo)] = 0.0
     return lo, bias[:, None]
 
 

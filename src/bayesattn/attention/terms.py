@@ -1,0 +1,75 @@
+"""What a score is made of beside queries and keys: the arguments that all kernels share.
+
+score_ij = scale · content_i · q_i·k_j + temper_i · table[i - j]      over the keys j that i sees
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bayesattn.attention.ssmax import SSMax, temperatures
+from bayesattn.attention.visibility import Group, Run, Visibility
+from bayesattn.priors import Prior, Uniform
+
+
+class Terms(NamedTuple):
+    """Prior, temperatures, visibility and scale of one call of attention."""
+
+    table: Tensor | None
+    """[H, >= span] log-prior by distance, never narrower than float32; None if it is uniform."""
+    content: Tensor | None
+    """[B or 1, H, T] factor of the content in each row; None without SSMax."""
+    temper: Tensor | None
+    """[B or 1, H, T] factor of the prior in each row; None if SSMax leaves it alone."""
+    seen: Visibility
+    scale: float
+
+    @staticmethod
+    def of(
+        q: Tensor,
+        prior: Prior | Tensor | None,
+        ssmax: SSMax | Tensor | None,
+        seen: Visibility,
+        scale: float | None = None,
+    ) -> "Terms":
+        """Those of queries of this width, dtype and device; see `attend` for the arguments."""
+        wide = torch.promote_types(q.dtype, torch.float32)
+        table = table_of(prior, seen.span, wide)
+        content, temper = temperatures(ssmax, table, seen, wide, q.device)
+        scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+        return Terms(table, content, temper, seen, scale)
+
+    def heat(self, q: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Queries, or those of some `rows`, times the temperature of their content."""
+        if self.content is None:
+            return q
+        content = self.content if rows is None else self.content.index_select(2, rows)
+        return (q * content[..., None]).to(q.dtype)
+
+    def at(self, group: Group, run: Run) -> "Terms":
+        """Those of one run of queries: a causal band of its own, whose first key is number 0.
+
+        Its factors are [H, T], since the sequences of a group share theirs.
+        """
+        rows = slice(run.start, run.stop)
+        content, temper = (
+            None if x is None else x[0 if x.shape[0] == 1 else group.one, :, rows]
+            for x in (self.content, self.temper)
+        )
+        offset = self.seen.offset + run.start - run.first
+        seen = Visibility(run.stop - run.start, offset, None, self.seen.window, self.seen.exempt)
+        return Terms(self.table, content, temper, seen, self.scale)
+
+    def heads(self, some: slice) -> "Terms":
+        """Those of some heads of a run."""
+        table, content, temper = (None if x is None else x[some] for x in self[:3])
+        return Terms(table, content, temper, self.seen, self.scale)
+
+
+def table_of(prior: Prior | Tensor | None, span: int, wide: torch.dtype) -> Tensor | None:
+    """Log-prior by distance; None if it is uniform."""
+    if prior is None or isinstance(prior, Uniform):
+        return None
+    return (prior if isinstance(prior, Tensor) else prior.table(span)).to(wide)
