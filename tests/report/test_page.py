@@ -130,7 +130,7 @@ def test_each_claim_opens_to_everything_about_it(page, ledger):
 
 def test_a_crash_shows_its_traceback(page):
     (claim,) = page.all("details", id="broken")
-    assert "The study crashed: RuntimeError: the toy broke" in claim["text"]
+    assert "The measurement crashed: RuntimeError: the toy broke" in claim["text"]
     assert "Traceback (most recent call last)" in claim["text"]
     assert "bayesattn claims run broken" in claim["text"]
 
@@ -198,4 +198,4 @@ def test_text_stands_out_from_its_background_in_both_schemes(text):
 
 def test_an_empty_ledger_is_a_page_too(folder):
     page = Page(render(Ledger(), folder))
-    assert "No study has run yet." in page.all("table")[0]["text"]
+    assert "No claim has been measured yet." in page.all("table")[0]["text"]

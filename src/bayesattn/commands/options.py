@@ -40,6 +40,7 @@ JsonTarget = Annotated[
 ]
 Count = Annotated[int | None, optional("N")]
 File = Annotated[Path | None, optional("FILE")]
+OutFile = Annotated[Path | None, optional("FILE", aliases=["-o"])]
 Pairs = Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")]
 
 Rows = Sequence[Mapping[str, str]]

@@ -12,8 +12,9 @@ from tyro.conf import Positional, arg
 
 from bayesattn.claims.registry import find_study
 from bayesattn.commands.claims import choose, exit_code, measure, show_results
-from bayesattn.commands.options import JsonTarget
+from bayesattn.commands.options import Count, File, JsonTarget, OutFile, optional
 from bayesattn.console import mistakes, write_json
+from bayesattn.drawing import house_style, save_picture
 from bayesattn.errors import UserError
 from bayesattn.ledger.ledger import NAME, Ledger
 from bayesattn.ledger.study import Tier
@@ -60,33 +61,35 @@ class Report:
 
     folders: Annotated[Positional[tuple[Path, ...]], arg(metavar="[FOLDER ...]")] = ()
     """Folder of a ledger.json, or folders of runs; report if not given."""
-    output: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE")] = None
+    output: OutFile = None
     """The page to write; index.html in the first folder if not given."""
-    readme: Annotated[Path | None, arg(metavar="FILE")] = None
+    readme: File = None
     """Fill the table between the ledger marks of this Markdown file instead."""
-    figures: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    figures: Annotated[Path | None, optional("FOLDER")] = None
     """Draw the ledger's figures here once more, for papers, instead."""
     format: Annotated[Literal["png", "svg", "pdf"], arg(metavar="png|svg|pdf")] = "png"
-    """Of those figures."""
+    """Kind of these figures."""
 
     def run(self) -> int:
-        """Write what is asked for."""
         folder, *others = self.folders or [Path("report")]
         page = self.output or folder / PAGE
-        if others or (folder / "config.json").exists():
-            if self.readme or self.figures:
-                raise UserError("--readme and --figures are made from a ledger, not from runs.")
-            print(write_runs([folder, *others], page))
-            return 0
-        if self.readme:
-            with mistakes():
+        with mistakes():
+            if others or (folder / "config.json").exists():
+                if self.readme or self.figures:
+                    raise UserError("--readme and --figures are made from a ledger, not from runs.")
+                from bayesattn.report.runs import render_runs
+
+                page.write_text(render_runs([folder, *others]), encoding="utf-8")
+                print(page)
+                return 0
+            if self.readme:
                 fill(self.readme, Ledger.load(folder / NAME))
-            print(self.readme)
-        if self.figures:
-            for path in redraw(Ledger.load(folder / NAME), self.figures, self.format):
-                print(path)
-        if self.output or not (self.readme or self.figures):
-            print(write_page(folder, page))
+                print(self.readme)
+            if self.figures:
+                for path in redraw(Ledger.load(folder / NAME), self.figures, self.format):
+                    print(path)
+            if self.output or not (self.readme or self.figures):
+                print(write_page(folder, page))
         return 0
 
 
@@ -96,7 +99,7 @@ class DrawPrior:
 
     name: Annotated[Positional[str], arg(metavar="PRIOR")]
     """uniform, laplace, ggd, student or bucketed."""
-    output: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE")] = None
+    output: OutFile = None
     """Image to write, its kind told by the ending; NAME.png if not given."""
     heads: int = 8
     """Number of heads."""
@@ -104,7 +107,6 @@ class DrawPrior:
     """Number of distances."""
 
     def run(self) -> int:
-        """Draw the prior."""
         from matplotlib.figure import Figure
 
         from bayesattn.priors import make_prior
@@ -118,21 +120,9 @@ class DrawPrior:
         return 0
 
 
-def write_runs(folders: Sequence[Path], path: Path) -> Path:
-    """A page about runs, written to `path`."""
-    from bayesattn.report.runs import render_runs
-
-    with mistakes():
-        path.write_text(render_runs(folders), encoding="utf-8")
-    return path
-
-
 def redraw(ledger: Ledger, folder: Path, ending: str) -> Iterator[Path]:
     """The figures of a ledger, drawn from its numbers into `folder`."""
-    from bayesattn.drawing import house_style, save_picture
-
-    with mistakes():
-        folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, record in ledger.records.items():
         if record.verdict is None:
             continue
@@ -146,13 +136,10 @@ def redraw(ledger: Ledger, folder: Path, ending: str) -> Iterator[Path]:
                 file=sys.stderr,
             )
             continue
-        with house_style(), mistakes():
+        with house_style():
             for picture in study.draw(record.tier, found):
                 path = folder / f"{name}-{picture.name}.{ending}"
-                if ending == "svg":
-                    save_picture(picture, path)
-                else:
-                    picture.figure.savefig(path, dpi=200, facecolor="white")
+                save_picture(picture, path)
                 yield path
 
 

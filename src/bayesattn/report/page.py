@@ -26,7 +26,6 @@ RULE = (
 
 
 def templates() -> Environment:
-    """Of this folder, with what they call."""
     environment = Environment(
         loader=PackageLoader("bayesattn.report"),
         autoescape=True,
@@ -45,6 +44,10 @@ def render(ledger: Ledger, folder: Path) -> str:
     counts = Counter(record.result for record in records)
     exhibits = {record.claim.id: list(shown(record, folder)) for record in records}
     every = [exhibit for own in exhibits.values() for exhibit in own]
+    still = {
+        name: [exhibit for exhibit in own if exhibit["kind"] != "beliefs"]
+        for name, own in exhibits.items()
+    }
     return (
         templates()
         .get_template("page.html")
@@ -54,13 +57,8 @@ def render(ledger: Ledger, folder: Path) -> str:
             firm=firm(ledger),
             all_exhibits=every,
             players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
-            exhibits={
-                name: [exhibit for exhibit in own if exhibit["kind"] != "beliefs"]
-                for name, own in exhibits.items()
-            },
-            counts={
-                name: counts[name] for name in words.SYMBOLS if counts[name] or name != "error"
-            },
+            exhibits=still,
+            counts={name: counts[name] for name in words.SYMBOLS if counts[name] or name != "error"},
             words=words,
             image=lambda file: data_uri(folder / file),
         )
@@ -75,15 +73,20 @@ def write_page(folder: Path, path: Path) -> Path:
     return path
 
 
-def shown(record: Record, folder: Path) -> Iterator[dict[str, str | Markup]]:
+def shown(record: Record, folder: Path) -> Iterator[dict[str, str]]:
     """The interactive parts of a claim whose data is there."""
     for exhibit in record.exhibits:
         try:
             data = json.loads((folder / exhibit.file).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        words = {"kind": exhibit.kind, "title": exhibit.title, "caption": exhibit.caption}
-        yield {"id": f"{record.claim.id}-{exhibit.kind}", **words, "data": script_data(data)}
+        yield embedded(f"{record.claim.id}-{exhibit.kind}", exhibit, data)
+
+
+def embedded(name: str, exhibit: Any, data: Any) -> dict[str, str]:
+    """An exhibit for a template, with its data inside the page."""
+    words = {part: getattr(exhibit, part) for part in ("kind", "title", "caption")}
+    return {"id": name, **words, "data": script_data(data)}
 
 
 def script_data(data: Any) -> Markup:
@@ -104,7 +107,7 @@ def firm(ledger: Ledger) -> set[str]:
 
 
 def linked(text: str) -> Markup:
-    """`text` with each arXiv number as a link."""
+    """Each arXiv number becomes a link."""
     link = r'<a href="https://arxiv.org/abs/\1">arXiv \1</a>'
     return Markup(re.sub(r"arXiv (\d{4}\.\d{5})", link, str(escape(text))))
 

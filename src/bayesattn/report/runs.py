@@ -7,7 +7,7 @@ from typing import Any
 from bayesattn.ledger.exhibits import belief_exhibit, manifold_exhibit
 from bayesattn.ledger.study import Exhibit
 from bayesattn.models.open import open_tunnel
-from bayesattn.report.page import script_data, templates
+from bayesattn.report.page import embedded, templates
 from bayesattn.training import Run
 
 CURVES = ("mae", "kl", "loss")
@@ -27,13 +27,7 @@ def render_runs(folders: Sequence[Path]) -> str:
                 "finished": run.finished,
                 "environment": run.environment,
                 "exhibits": [
-                    {
-                        "id": f"run-{number}-{at}",
-                        "kind": exhibit.kind,
-                        "title": exhibit.title,
-                        "caption": exhibit.caption,
-                        "data": script_data(exhibit.data),
-                    }
+                    embedded(f"run-{number}-{at}", exhibit, exhibit.data)
                     for at, exhibit in enumerate(exhibits(run))
                 ],
             }
@@ -59,10 +53,10 @@ def exhibits(run: Run) -> Iterator[Exhibit]:
     if run.config.get("architecture", {}).get("name") != ATTENDING or not run.steps():
         return
     model, tunnel = open_tunnel(run)
-    words = {"caption": "Held-out sequences; the orange bars are the exact posterior."}
-    yield belief_exhibit(model, tunnel, title="beliefs, step by step", **words)
-    words = {"caption": "Attention outputs of the last layer on their first three components."}
-    yield manifold_exhibit(model, tunnel, title="states of the last layer", **words)
+    caption = "Held-out sequences; the orange bars are the exact posterior."
+    yield belief_exhibit(model, tunnel, title="beliefs, step by step", caption=caption)
+    caption = "Attention outputs of the last layer on their first three components."
+    yield manifold_exhibit(model, tunnel, title="states of the last layer", caption=caption)
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

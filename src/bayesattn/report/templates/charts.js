@@ -58,7 +58,7 @@ const manifold = (host, data) => {
     "aria-label": `${data.points.length} states on three axes, coloured by ${data.colourLabel}; arrow keys turn them` });
   const view = { yaw: 0.6, pitch: 0.4 };
   const [low, high] = [Math.min(...data.colour), Math.max(...data.colour)];
-  const reach = Math.max(...data.points.flat().map(Math.abs)) || 1;
+  const extent = Math.max(...data.points.flat().map(Math.abs)) || 1;
   const draw = () => {
     const pen = canvas.getContext("2d");
     const ink = getComputedStyle(document.body).color;
@@ -67,11 +67,11 @@ const manifold = (host, data) => {
       const x = cy * a + sy * c, z = -sy * a + cy * c;
       return [x, cp * b - sp * z, sp * b + cp * z];
     };
-    const place = ([x, y]) => [size / 2 + 0.42 * size * x / reach, size / 2 - 0.42 * size * y / reach];
+    const place = ([x, y]) => [size / 2 + 0.42 * size * x / extent, size / 2 - 0.42 * size * y / extent];
     pen.clearRect(0, 0, size, size);
     data.axes.forEach((name, at) => {
       const end = [0, 0, 0];
-      end[at] = reach;
+      end[at] = extent;
       const [x, y] = place(turn(end));
       pen.strokeStyle = pen.fillStyle = ink;
       pen.globalAlpha = 0.5;
