@@ -9,8 +9,8 @@ import pytest
 
 import bayesattn
 from bayesattn.claims import all_studies, registry
+from bayesattn.commands import claims as claims_commands
 from bayesattn.commands import main as cli
-from bayesattn.commands import report as report_commands
 from bayesattn.commands.help import written
 from bayesattn.commands.main import COMMANDS, main
 from bayesattn.ledger.ledger import Ledger
@@ -299,7 +299,7 @@ def test_demo_opens_the_page_only_for_a_person(
     studies, monkeypatch, terminal, ci, screen, flags, opened
 ):
     pages = []
-    monkeypatch.setattr(report_commands.webbrowser, "open", pages.append)
+    monkeypatch.setattr(claims_commands.webbrowser, "open", pages.append)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
     monkeypatch.setenv("CI", ci)

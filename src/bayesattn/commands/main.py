@@ -21,7 +21,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "demo": Command(
-        "bayesattn.commands.report:Demo", "measure every claim quickly, show what holds"
+        "bayesattn.commands.claims:Demo", "measure every claim quickly, show what holds"
     ),
     "claims list": Command("bayesattn.commands.claims:List", "list the claims"),
     "claims run": Command("bayesattn.commands.claims:Run", "measure claims into a ledger"),

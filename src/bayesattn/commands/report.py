@@ -1,58 +1,21 @@
-"""`bayesattn demo`, `bayesattn report` and `bayesattn prior draw`."""
+"""`bayesattn report` and `bayesattn prior draw`."""
 
-import os
 import sys
-import webbrowser
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 from bayesattn.claims.registry import find_study
-from bayesattn.commands.claims import choose, exit_code, measure, show_results
-from bayesattn.commands.options import Count, File, JsonTarget, OutFile, optional
-from bayesattn.console import mistakes, write_json
+from bayesattn.commands.options import File, OutFile, optional
+from bayesattn.console import mistakes
 from bayesattn.drawing import house_style, save_picture
 from bayesattn.errors import UserError
 from bayesattn.ledger.ledger import NAME, Ledger
-from bayesattn.ledger.study import Tier
 from bayesattn.report.page import PAGE, write_page
 from bayesattn.report.readme import fill
-
-
-@dataclass(frozen=True, kw_only=True)
-class Demo:
-    """Measure every claim in its quick tier and show what holds on one page."""
-
-    only: Annotated[tuple[str, ...], arg(metavar="[CLAIM ...]")] = ()
-    """Measure only these claims."""
-    skip: Annotated[tuple[str, ...], arg(metavar="[CLAIM ...]")] = ()
-    """Measure all but these claims."""
-    seeds: Annotated[int | None, arg(metavar="N")] = None
-    """Number of seeds; each claim's own if not given."""
-    workers: Annotated[int | None, arg(metavar="N")] = None
-    """Jobs at once, one core each; as many as there are cores if not given."""
-    out: Path = Path("report")
-    """Folder of ledger.json, figures and index.html."""
-    no_open: bool = False
-    """Do not open the page in a browser, as is done when a person is watching."""
-    json: JsonTarget = None
-    """Write the records as JSON to this file ("-": standard output) instead of a table."""
-
-    def run(self) -> int:
-        """Measure, write the page, open it."""
-        studies = choose(Tier.QUICK, self.only, self.skip)
-        records = measure(studies, Tier.QUICK, self.out, self.seeds, workers=self.workers)
-        page = write_page(self.out, self.out / PAGE)
-        if self.json:
-            write_json([asdict(record) for record in records], self.json)
-        else:
-            show_results(records, page)
-        if someone_is_watching() and not self.no_open:
-            webbrowser.open(page.resolve().as_uri())
-        return exit_code(records)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +104,3 @@ def redraw(ledger: Ledger, folder: Path, ending: str) -> Iterator[Path]:
                 path = folder / f"{name}-{picture.name}.{ending}"
                 save_picture(picture, path)
                 yield path
-
-
-def someone_is_watching() -> bool:
-    """Whether opening a browser would show the page to a person."""
-    screen = (
-        sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    )
-    return bool(sys.stdout.isatty() and screen and not os.environ.get("CI"))

@@ -58,7 +58,9 @@ def render(ledger: Ledger, folder: Path) -> str:
             all_exhibits=every,
             players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
             exhibits=still,
-            counts={name: counts[name] for name in words.SYMBOLS if counts[name] or name != "error"},
+            counts={
+                name: counts[name] for name in words.SYMBOLS if counts[name] or name != "error"
+            },
             words=words,
             image=lambda file: data_uri(folder / file),
         )
