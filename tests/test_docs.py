@@ -1,18 +1,22 @@
 """What the documentation states about the code is true: constants, names, paths, navigation."""
 
+import json
 import pkgutil
 import re
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from bayesattn.attention import posterior
 from bayesattn.claims import all_studies
-from bayesattn.commands.main import COMMANDS, HELP_FILE, PAGE
+from bayesattn.commands.main import COMMANDS, HELP_FILE, PAGE, main
 from bayesattn.encodings import ENCODINGS
 from bayesattn.models import RECIPES
-from bayesattn.priors import PRIORS, generalized_gaussian
+from bayesattn.priors import PRIORS, GeneralizedGaussian, generalized_gaussian
+from bayesattn.probes import criteria
+from bayesattn.probes.llm import causal, findings
 from bayesattn.tunnels import TUNNELS
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +29,9 @@ STATED = [
     ("concepts.md", r"ε = (\S+)", generalized_gaussian.EPS),
     ("howto/model.md", r"\| `encoding` \| (.*?) \|", set(ENCODINGS)),
     ("howto/model.md", r"\| `prior` \| (.*?) \|", set(PRIORS)),
+    ("howto/llm.md", r"^schema +(\d+)$", findings.SCHEMA),
+    ("howto/llm.md", r"^p below (\S+) and more", criteria.ALPHA),
+    ("howto/sula.md", r"(\d+) random axes", causal.RANDOM_AXES),
     ("howto/tunnel.md", r"\| tunnel \|.*?\n\|[-|]+\n(.*?)\n\n", set(TUNNELS)),
 ]
 
@@ -33,12 +40,60 @@ STATED = [
     ("page", "pattern", "value"), STATED, ids=lambda cell: cell if isinstance(cell, str) else ""
 )
 def test_what_a_page_states_is_what_the_code_says(page, pattern, value):
-    (said,) = re.findall(pattern, (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    text = (DOCS / page).read_text(encoding="utf-8")
+    (said,) = re.findall(pattern, text, re.DOTALL | re.MULTILINE)
     if isinstance(value, set):
         missing = {name for name in value if f"`{name}`" not in said and f'"{name}"' not in said}
         assert missing == set()
     else:
         assert float(said) == value
+
+
+def table(page, first):
+    """Cells of the table whose first heading this is, row by row."""
+    text = (DOCS / page).read_text(encoding="utf-8").partition(f"\n| {first} |")[2]
+    rows = text.partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def number(text):
+    """A number as people write it: 2.4 · 10¹⁸, −1e5, 1.14B, 4,096 GiB."""
+    plain = (
+        text.replace("−", "-").replace(",", "").translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789"))
+    )
+    plain = plain.replace(" · 10", "e")
+    units = {"M": 1e6, "B": 1e9, "MiB": 2**20, "GiB": 2**30, "": 1}
+    value, unit = re.fullmatch(r"(-?[\d.]+(?:e\d+)?) ?(\w*)", plain).groups()
+    return float(value) * units[unit]
+
+
+def test_the_log_priors_of_the_concepts_page():
+    rows = table("concepts.md", "β")
+    distances = torch.tensor([0.0, 1, 2, 10, 100, 1000])
+    assert len(rows) == 6
+    for shape, *cells, _ in rows:
+        prior = GeneralizedGaussian(1)
+        torch.nn.init.constant_(prior.theta_beta, number(shape))
+        said = torch.tensor([number(cell) for cell in cells])
+        torch.testing.assert_close(prior(distances)[0].detach(), said, rtol=0.02, atol=2e-4)
+
+
+def test_the_costs_of_the_scaling_page_are_those_of_the_command(capsys):
+    attention = {}
+    for name, parameters, operations, memory, hours in table("scaling.md", "model"):
+        assert main(["cost", name, "--speed", "200", "--json", "-"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        attention[name] = found["attention"]
+        costs = found["training"]
+        assert costs["parameters"] == pytest.approx(number(parameters), rel=0.02)
+        assert costs["operations in all"] == pytest.approx(number(operations), rel=0.02)
+        assert costs["memory of a device, GiB"] * 2**30 == pytest.approx(number(memory), rel=0.05)
+        assert costs["hours on one such device"] == pytest.approx(number(hours), rel=0.02)
+    assert list(attention) == ["l6", "l12", "l24"]
+    for length, *extra in table("scaling.md", "length"):
+        ways = [way["extra"] for way in attention["l12"] if way["length"] == number(length)]
+        for said, bytes_ in zip(extra, ways, strict=False):
+            assert bytes_ == pytest.approx(number(said), rel=0.1)
 
 
 def test_the_recipes_that_the_docs_name_exist():
@@ -132,12 +187,16 @@ def test_the_log_lists_each_of_its_findings():
 
 def test_pages_use_the_words_of_the_field():
     """Initialisation, not beginning; the commands as they are called now."""
-    banned = re.compile(r"\bbeginnings?\b|\bbayesattn (?:study|bench)\b", re.IGNORECASE)
+    words = r"\bbeginnings?\b|\bbayesattn (?:study|bench)\b|rate of the rest|what is left over"
+    banned = re.compile(words, re.IGNORECASE)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     texts = {
         "README.md": re.sub(r"<!-- ledger:begin.*ledger:end -->", "", readme, flags=re.DOTALL),
         "CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"),
     }
+    texts["help.txt"] = HELP_FILE.read_text(encoding="utf-8")
+    for path in (PACKAGE / "report" / "templates").iterdir():
+        texts[path.name] = path.read_text(encoding="utf-8")
     for page in pages():
         if not page.startswith("claims/"):  # generated from what was recorded
             texts[page] = (DOCS / page).read_text(encoding="utf-8")
