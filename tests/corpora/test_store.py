@@ -8,9 +8,16 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from bayesattn.corpora import CorpusError, TokenStore, building, encode, load_tokenizer, prepare
-from bayesattn.corpora import store as store_module
-from bayesattn.corpora.building import SALT, is_held_out
+from bayesattn.corpora import (
+    CorpusError,
+    TokenStore,
+    encode,
+    load_tokenizer,
+    prepare,
+    windows,
+)
+from bayesattn.corpora import store as building
+from bayesattn.corpora.store import SALT, is_held_out
 from bayesattn.corpora.text import documents
 from tests.corpora.oracles import same_documentation
 
@@ -66,7 +73,8 @@ def test_about_a_tenth_is_held_out():
 def test_windows_are_stretches_of_the_stream(pydoc, split):
     length = 96
     indices = torch.arange(3, 200, 7)
-    tokens, counted = pydoc.windows(split, length, indices, seed=4)
+    found = windows(pydoc, split, length, indices, seed=4)
+    tokens, counted = found.tokens, found.documents
     assert tokens.shape == counted.shape == (len(indices), length)
     assert tokens.dtype == counted.dtype == torch.int64
     stream = pydoc.stream(split)
@@ -81,7 +89,8 @@ def test_windows_are_stretches_of_the_stream(pydoc, split):
 
 def test_documents_of_a_window_count_from_0(tmp_path):
     store = prepare(write_lines(tmp_path / "a.jsonl", ["x"] * 50), BYTES, tmp_path)
-    tokens, counted = store.windows("train", 3, torch.arange(40))
+    found = windows(store, "train", 3, torch.arange(40))
+    tokens, counted = found.tokens, found.documents
     expected = {BYTES.bos_token_id: [0, 0, 1], ord("x"): [0, 1, 1]}
     assert {int(row[0]) for row in tokens} == set(expected)
     assert counted.tolist() == [expected[int(row[0])] for row in tokens]
@@ -91,7 +100,7 @@ def test_windows_of_an_epoch_do_not_overlap(pydoc):
     length, total = 64, pydoc.tokens("heldout")
     blocks = (total - length + 1) // length
     epochs = [
-        pydoc.windows("heldout", length, torch.arange(blocks) + epoch * blocks)[0]
+        windows(pydoc, "heldout", length, torch.arange(blocks) + epoch * blocks).tokens
         for epoch in range(2)
     ]
     counts = np.bincount(pydoc.stream("heldout"), minlength=len(WORDS))
@@ -105,19 +114,19 @@ def test_windows_of_an_epoch_do_not_overlap(pydoc):
 def test_a_window_depends_on_its_number_and_the_seed_only(pydoc):
     again = TokenStore(pydoc.folder)
     copy = pickle.loads(pickle.dumps(pydoc))
-    many = pydoc.windows("train", 50, torch.arange(40), seed=1)[0]
+    many = windows(pydoc, "train", 50, torch.arange(40), seed=1).tokens
     for index in (0, 17, 39):
         for store in (again, copy):
-            alone = store.windows("train", 50, torch.tensor([index]), seed=1)[0]
+            alone = windows(store, "train", 50, torch.tensor([index]), seed=1).tokens
             assert torch.equal(alone[0], many[index])
-    assert not torch.equal(pydoc.windows("train", 50, torch.arange(40), seed=2)[0], many)
+    assert not torch.equal(windows(pydoc, "train", 50, torch.arange(40), seed=2).tokens, many)
 
 
 def test_a_store_is_written_once(tmp_path, monkeypatch):
     source = write_lines(tmp_path / "a.jsonl", ["one", "two"])
     first = prepare(source, WORDS, tmp_path / "stores")
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "build", lambda *_: pytest.fail("built again"))
+        patch.setattr(building, "_build", lambda *_: pytest.fail("built again"))
         assert prepare(source, WORDS, tmp_path / "stores").folder == first.folder
     other = {
         prepare(source, BYTES, tmp_path / "stores").folder,
@@ -264,13 +273,13 @@ def test_two_writers_of_the_same_store_agree(tmp_path, monkeypatch):
 
 def test_corpora_shorter_than_a_window(tmp_path):
     store = prepare(write_lines(tmp_path / "a.jsonl", ["abcd"]), BYTES, tmp_path)
-    assert store.windows("train", 5, torch.arange(9))[0].shape == (9, 5)
+    assert windows(store, "train", 5, torch.arange(9)).tokens.shape == (9, 5)
     with pytest.raises(CorpusError, match="has 5 train tokens, fewer than one window of 6:"):
-        store.windows("train", 6, torch.arange(9))
+        windows(store, "train", 6, torch.arange(9))
     with pytest.raises(CorpusError, match="has no heldout tokens"):
         store.stream("heldout")
     with pytest.raises(CorpusError, match="must be 1 or more, not 0"):
-        store.windows("train", 0, torch.arange(9))
+        windows(store, "train", 0, torch.arange(9))
 
 
 def test_bad_stores(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bayesattn.corpora import NeedleMaker, Prompts, Windows, load_tokenizer
+from bayesattn.corpora import NeedleMaker, Prompts, Windows, load_tokenizer, windows
 from bayesattn.training.language_data import make_task
 from bayesattn.training.language_task import retrieved
 from tests.training.language_toy import toy_language
@@ -90,7 +90,7 @@ def test_evaluation_is_on_other_documents_and_of_all_windows(parts):
     )
     store = task.mixture.store
     heldout = {tuple(row.tolist()) for row in task.heldout.tokens}
-    train = store.windows("train", task.mixture.length, torch.arange(200), 3)[0]
+    train = windows(store, "train", task.mixture.length, torch.arange(200), 3).tokens
     assert heldout.isdisjoint(tuple(row.tolist()) for row in train)
 
 

@@ -1,11 +1,15 @@
-"""Corpora: text as tokens on disk, needles to hide in it, and the mixture models are trained on."""
+"""Corpora: what language models read.
 
-from bayesattn.corpora.errors import CorpusError
-from bayesattn.corpora.mixture import Mixture, Windows
+documents (text.py) -> tokens (tokenizers.py) -> a store on disk (store.py) -> sequences
+(sequences.py); and prompts that hide a needle (forms.py, sentences.py) in a haystack
+(haystacks.py, needles.py).
+"""
+
 from bayesattn.corpora.needles import NeedleMaker, Prompts
 from bayesattn.corpora.sentences import KINDS
+from bayesattn.corpora.sequences import Mixture, Windows, windows
 from bayesattn.corpora.store import TokenStore, prepare
-from bayesattn.corpora.text import documents
+from bayesattn.corpora.text import CorpusError, documents
 from bayesattn.corpora.tokenizers import encode, fingerprint, load_tokenizer
 
 __all__ = [
@@ -21,4 +25,5 @@ __all__ = [
     "fingerprint",
     "load_tokenizer",
     "prepare",
+    "windows",
 ]

@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bayesattn.corpora.errors import CorpusError
+from bayesattn.corpora.text import CorpusError
 from bayesattn.corpora.tokenizers import encode
 
 CHECKED = 256

@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bayesattn.corpora.errors import CorpusError
 from bayesattn.corpora.sentences import FILLER
+from bayesattn.corpora.text import CorpusError
 from bayesattn.corpora.tokenizers import encode, start_token
 
 

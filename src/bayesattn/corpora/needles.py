@@ -21,10 +21,10 @@ import torch
 from torch import Generator, Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bayesattn.corpora.errors import CorpusError
 from bayesattn.corpora.forms import Form, number_field, word_field
 from bayesattn.corpora.haystacks import Haystack, repeated_sentence, running_text
 from bayesattn.corpora.sentences import KINDS, VALUES, WORDS, Kind, Values, wording
+from bayesattn.corpora.text import CorpusError
 
 
 @dataclass(frozen=True)

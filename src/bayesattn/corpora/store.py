@@ -1,16 +1,22 @@
 """A corpus as tokens on disk, mapped into memory, with a part of its documents held out.
 
-store = prepare("pydoc", load_tokenizer("words"))
-tokens, documents = store.windows("train", 128, torch.arange(32), seed=0)
+A store is written once, as a stream, and whole or not at all:
+
+    train.tokens, heldout.tokens    one number per token, u2 or u4
+    train.starts, heldout.starts    where each document begins, i8
+    about.json                      source, tokenizer and counts; written last
 """
 
 import hashlib
 import json
 import os
+import shutil
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, get_args
 
 import numpy as np
 import torch
@@ -18,39 +24,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bayesattn.corpora.building import HELD_OUT, SALT, build
-from bayesattn.corpora.errors import CorpusError
-from bayesattn.corpora.shuffling import window_starts
-from bayesattn.corpora.text import listing
-from bayesattn.corpora.tokenizers import fingerprint
+from bayesattn.corpora.text import CorpusError, Part, listing, parts
+from bayesattn.corpora.tokenizers import encode, fingerprint, start_token
+from bayesattn.files import TEMPORARY, sync, write_json
 
 Split = Literal["train", "heldout"]
 FORMAT = 1
 """Changes when what a store holds does."""
-
-
-def prepare(
-    source: str,
-    tokenizer: PreTrainedTokenizerBase,
-    folder: Path | str | None = None,
-    tokens: int | None = None,
-) -> "TokenStore":
-    """The tokens of a corpus: from disk if they are there already, else written now.
-
-    Args:
-        source: of the text, see `bayesattn.corpora.text`.
-        tokenizer: any; every document begins with its <bos>.
-        folder: where stores are kept; `corpora` in `$BAYESATTN_RUNS` or `runs` if None.
-        tokens: stop reading after so many; all of them if None.
-    """
-    if tokens is not None and tokens < 1:
-        raise CorpusError(f"tokens must be 1 or more, not {tokens}.")
-    root = Path(os.environ.get("BAYESATTN_RUNS", "runs"), "corpora") if folder is None else folder
-    decisive = [FORMAT, listing(source), fingerprint(tokenizer), tokens, SALT, HELD_OUT]
-    path = Path(root) / hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
-    if not (path / "about.json").exists():
-        build(path, source, tokenizer, tokens)
-    return TokenStore(path)
+HELD_OUT = 10
+"""One document of so many is held out."""
+SALT = "bayesattn 359"
+"""Decides which; chosen so that the embedded corpus holds out long documents, too."""
+ABANDONED = 3600.0
+"""Seconds after which an unfinished store has no writer any more."""
+BATCH = 2**20
+"""Characters that are tokenised together, or a few more."""
 
 
 class TokenStore:
@@ -71,7 +59,6 @@ class TokenStore:
         return TokenStore, (self.folder,)  # other processes map the files themselves
 
     def tokens(self, split: Split) -> int:
-        """Number of tokens."""
         return self.about[split]["tokens"]
 
     def bytes_per_token(self, split: Split) -> float:
@@ -92,37 +79,161 @@ class TokenStore:
             if end - begin >= at_least:
                 yield torch.from_numpy(stream[begin:end].astype(np.int64))
 
-    def windows(
-        self, split: Split, length: int, indices: Tensor, seed: int = 0
-    ) -> tuple[Tensor, Tensor]:
-        """Tokens and documents [B, length] of windows number `indices` [B] of a shuffled stream.
-
-        The stream is endless, and the same index gives the same window to whoever asks: a position
-        in it is a number. `documents` counts those in the window, from 0.
-        """
-        count = self.tokens(split)
-        if length < 1 or count < length:
-            raise CorpusError(
-                f"The corpus {self.source} has {count:,} {split} tokens, fewer than one window of "
-                f"{length:,}: give more text or choose a shorter length."
-                if length >= 1
-                else f"The length of a window must be 1 or more, not {length}."
-            )
-        starts = window_starts(count, length, indices.numpy(), seed)
-        where = starts[:, None] + np.arange(length)
-        tokens = torch.from_numpy(self.stream(split)[where].astype(np.int64))
-        begins = tokens == self.start
-        begins[:, 0] = False
-        return tokens, begins.cumsum(1)
-
     @cached_property
     def _mapped(self) -> dict[str, NDArray[np.integer[Any]]]:
         dtype = np.dtype(self.about["dtype"])
         mapped: dict[str, NDArray[np.integer[Any]]] = {}
-        for split in ("train", "heldout"):
+        for split in get_args(Split):
             path, count = self.folder / f"{split}.tokens", self.tokens(split)
             if not path.exists() or path.stat().st_size != count * dtype.itemsize:
                 raise CorpusError(f"The tokens in {self.folder} are damaged: delete that folder.")
             if count:
                 mapped[split] = np.memmap(path, dtype, "r")
         return mapped
+
+
+def prepare(
+    source: str,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path | str | None = None,
+    tokens: int | None = None,
+) -> TokenStore:
+    """The tokens of a corpus: from disk if they are there already, else written now.
+
+    Args:
+        source: of the text, see `bayesattn.corpora.text`.
+        tokenizer: any; every document begins with its <bos>.
+        folder: where stores are kept; `corpora` in `$BAYESATTN_RUNS` or `runs` if None.
+        tokens: stop reading after so many; all of them if None.
+    """
+    if tokens is not None and tokens < 1:
+        raise CorpusError(f"tokens must be 1 or more, not {tokens}.")
+    root = Path(os.environ.get("BAYESATTN_RUNS", "runs"), "corpora") if folder is None else folder
+    decisive = [FORMAT, listing(source), fingerprint(tokenizer), tokens, SALT, HELD_OUT]
+    path = Path(root) / hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+    if not (path / "about.json").exists():
+        _build(path, source, tokenizer, tokens)
+    return TokenStore(path)
+
+
+def is_held_out(text: str) -> bool:
+    """Whether a document that begins with this text is for evaluation: its hash decides."""
+    digest = hashlib.sha256(f"{SALT}{text}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") % HELD_OUT == 0
+
+
+def _build(
+    folder: Path, source: str, tokenizer: PreTrainedTokenizerBase, limit: int | None
+) -> None:
+    root = folder.parent
+    temporary = root / f"{TEMPORARY}{folder.name}-{os.getpid()}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(root)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        about = _write(temporary, source, tokenizer, limit)
+        for path in temporary.iterdir():
+            sync(path)
+        write_json(temporary / "about.json", about)
+        try:
+            temporary.rename(folder)
+        except OSError:  # another process may have been faster, with the same result
+            if not (folder / "about.json").exists():
+                raise
+    except OSError as error:
+        raise CorpusError(
+            f"Cannot write the tokens of {source} to {root} ({error.strerror or error}): make room "
+            "there, or set BAYESATTN_RUNS to another folder."
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write(
+    folder: Path, source: str, tokenizer: PreTrainedTokenizerBase, limit: int | None
+) -> dict[str, Any]:
+    start = start_token(tokenizer)
+    dtype = "<u2" if len(tokenizer) <= 2**16 else "<u4"
+    counts = {split: {"tokens": 0, "documents": 0, "bytes": 0} for split in get_args(Split)}
+    total, split = 0, "train"
+    with ExitStack() as stack:
+        files = {
+            (split, what): stack.enter_context((folder / f"{split}.{what}").open("wb"))
+            for split in get_args(Split)
+            for what in ("tokens", "starts")
+        }
+        for part, tokens in _tokenised(source, tokenizer):
+            if limit is not None and total >= limit:
+                break
+            if part.first:
+                # The first document trains: no corpus is for evaluation only.
+                split = "heldout" if total and is_held_out(part.text) else "train"
+                tokens = [start, *tokens]
+                _append(files[split, "starts"], [counts[split]["tokens"]], "<i8")
+            size = len(part.text.encode())
+            if limit is not None and total + len(tokens) > limit:
+                size = round(size * (limit - total - part.first) / (len(tokens) - part.first))
+                tokens = tokens[: limit - total]
+            _append(files[split, "tokens"], tokens, dtype)
+            total += len(tokens)
+            counts[split]["tokens"] += len(tokens)
+            counts[split]["documents"] += part.first
+            counts[split]["bytes"] += size
+    if not counts["heldout"]["tokens"]:
+        _hold_out_the_end(folder, counts, start, dtype)
+    about = {"source": source, "tokenizer": fingerprint(tokenizer), "start": start, "dtype": dtype}
+    return about | counts
+
+
+def _tokenised(source: str, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[Part, list[int]]]:
+    for batch in _batches(source):
+        yield from zip(batch, encode(tokenizer, [part.text for part in batch]), strict=True)
+
+
+def _batches(source: str) -> Iterator[list[Part]]:
+    waiting: list[Part] = []
+    characters = 0
+    for part in parts(source):
+        waiting.append(part)
+        characters += len(part.text)
+        if characters >= BATCH:
+            yield waiting
+            waiting, characters = [], 0
+    if waiting:
+        yield waiting
+
+
+def _append(file: BinaryIO, numbers: list[int], dtype: str) -> None:
+    file.write(np.array(numbers, dtype=dtype).tobytes())
+
+
+def _hold_out_the_end(
+    folder: Path, counts: dict[str, dict[str, int]], start: int, dtype: str
+) -> None:
+    """With no document to spare, hold out the last tenth of the tokens as one."""
+    train, heldout = counts["train"], counts["heldout"]
+    moved = train["tokens"] // HELD_OUT
+    if not moved:
+        return
+    path = folder / "train.tokens"
+    kept = train["tokens"] - moved
+    end = np.fromfile(path, dtype, offset=kept * np.dtype(dtype).itemsize)
+    end = np.concatenate([np.array([start], dtype), end[end != start]])
+    end.tofile(folder / "heldout.tokens")
+    os.truncate(path, kept * np.dtype(dtype).itemsize)
+    starts = np.fromfile(folder / "train.starts", "<i8")
+    starts[starts < kept].tofile(folder / "train.starts")
+    np.zeros(1, "<i8").tofile(folder / "heldout.starts")
+    share = moved / train["tokens"]
+    heldout.update(tokens=len(end), documents=1, bytes=round(share * train["bytes"]))
+    train.update(tokens=kept, documents=int((starts < kept).sum()))
+    train["bytes"] -= heldout["bytes"]
+
+
+def _remove_abandoned(root: Path) -> None:
+    for path in root.glob(f"{TEMPORARY}*"):
+        with suppress(OSError):  # its writer may just be moving it
+            newest = max(p.stat().st_mtime for p in [path, *path.glob("*")])
+            if time.time() - newest > ABANDONED:
+                shutil.rmtree(path, ignore_errors=True)

@@ -16,13 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayesattn.corpora.errors import CorpusError
-
 EMBEDDED = "pydoc"
 DATASET = "hf:"
 SUFFIXES = (".txt", ".md", ".jsonl")
 PART = 2**20
 """A longer text file comes in parts of about this many characters, each ending with a line."""
+
+
+class CorpusError(ValueError):
+    """One sentence about text, tokenizer or needle that says what to change."""
 
 
 class Part(NamedTuple):

@@ -17,9 +17,8 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from bayesattn.corpora.errors import CorpusError
 from bayesattn.corpora.sentences import all_sentences
-from bayesattn.corpora.text import EMBEDDED, documents
+from bayesattn.corpora.text import EMBEDDED, CorpusError, documents
 
 BUILT_IN = ("bytes", "words")
 BOS, EOS, PAD = SPECIAL = ("<bos>", "<eos>", "<pad>")

@@ -9,7 +9,7 @@ import torch
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
-from bayesattn.corpora import Mixture, NeedleMaker, TokenStore, Windows, fingerprint, prepare
+from bayesattn.corpora import Mixture, NeedleMaker, TokenStore, fingerprint, prepare, windows
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.training.language_task import LanguageTask
 from bayesattn.training.schedule import WATCH_SEED
@@ -35,7 +35,7 @@ def make_task(
     maker = _maker(language, tokenizer, store) if language.needle_share else None
     length = language.length
     mixture = Mixture(store, maker, language.needle_share, length, seed)
-    heldout = Windows(*store.windows("heldout", length, torch.arange(WATCHED), WATCH_SEED))
+    heldout = windows(store, "heldout", length, torch.arange(WATCHED), WATCH_SEED)
     prompts = None
     if maker is not None:
         longest = length - maker.answer_length

@@ -1,9 +1,19 @@
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
-from bayesattn.corpora import CorpusError, Mixture, NeedleMaker, Windows, load_tokenizer, prepare
+from bayesattn.corpora import (
+    CorpusError,
+    Mixture,
+    NeedleMaker,
+    Windows,
+    load_tokenizer,
+    prepare,
+    windows,
+)
+from bayesattn.corpora.sequences import permute, window_starts
 
 WORDS = load_tokenizer("words")
 MAKER = NeedleMaker(WORDS)
@@ -26,7 +36,8 @@ def is_prompt(row):
 
 def test_a_prompt_is_followed_by_the_window_as_further_documents(store):
     batch = Mixture(store, MAKER, 0.4, LENGTH, seed=3).batch(INDICES, seeded())
-    tokens, documents = store.windows("train", LENGTH, INDICES, seed=3)
+    text = windows(store, "train", LENGTH, INDICES, seed=3)
+    tokens, documents = text.tokens, text.documents
     prompts = [is_prompt(row) for row in batch.tokens]
     assert abs(sum(prompts) - 160) < 5 * (400 * 0.4 * 0.6) ** 0.5
     used = set()
@@ -73,9 +84,9 @@ def test_all_or_nothing(store, share):
 
 def test_a_corpus_alone_needs_no_maker(store):
     batch = Mixture(store, None, 0, LENGTH).batch(INDICES, seeded())
-    tokens, documents = store.windows("train", LENGTH, INDICES)
-    assert sorted(batch.tokens.tolist()) == sorted(tokens.tolist())
-    assert sorted(batch.documents.tolist()) == sorted(documents.tolist())
+    text = windows(store, "train", LENGTH, INDICES)
+    assert sorted(batch.tokens.tolist()) == sorted(text.tokens.tolist())
+    assert sorted(batch.documents.tolist()) == sorted(text.documents.tolist())
 
 
 def test_a_batch_is_a_function_of_indices_and_generator(store):
@@ -107,3 +118,52 @@ def test_rows_of_a_batch():
 def test_what_cannot_be_mixed_is_refused_at_once(store, maker, share, length, sentence):
     with pytest.raises(CorpusError, match=sentence):
         Mixture(store, maker, share, length)
+
+
+def keys(count, value):
+    return np.full(count, value, dtype=np.uint64)
+
+
+@pytest.mark.parametrize("size", [*range(1, 70), 1000, 4097])
+def test_permutation_is_one(size):
+    orders = [permute(np.arange(size), size, keys(size, key)) for key in (0, 1, 2**63)]
+    for order in orders:
+        assert sorted(order) == list(range(size))
+    if size > 10:
+        assert len({tuple(order) for order in orders}) == 3
+
+
+def test_permutation_looks_random():
+    size, trials = 64, 400
+    orders = np.stack([permute(np.arange(size), size, keys(size, key)) for key in range(trials)])
+    # Where the first block goes, and how far neighbours end up: uniform within 5 sigma.
+    for column in (orders[:, 0], (orders[:, 1] - orders[:, 0]) % size):
+        quarters = np.bincount(column // 16, minlength=4)
+        assert np.abs(quarters - trials / 4).max() < 5 * np.sqrt(trials * 3 / 16)
+    fixed = (orders == np.arange(size)).sum()
+    assert abs(fixed - trials) < 5 * np.sqrt(trials)
+
+
+@pytest.mark.parametrize(("tokens", "length"), [(10, 10), (19, 10), (20, 10), (1000, 7), (50, 1)])
+def test_an_epoch_reads_every_block_once(tokens, length):
+    blocks = max(1, (tokens - length + 1) // length)
+    starts = window_starts(tokens, length, np.arange(5 * blocks), seed=3).reshape(5, blocks)
+    for epoch in starts:
+        assert epoch.min() >= 0 and epoch.max() + length <= tokens
+        assert (np.diff(np.sort(epoch)) == length).all()
+    if blocks > 10:
+        assert len({tuple(epoch) for epoch in starts}) == 5
+
+
+def test_every_shift_happens():
+    starts = window_starts(19, 10, np.arange(2000), seed=0)  # one block, ten places
+    counts = np.bincount(starts, minlength=10)
+    assert len(counts) == 10
+    assert np.abs(counts - 200).max() < 5 * np.sqrt(180)
+
+
+def test_a_window_is_known_by_its_number():
+    together = window_starts(10**12, 128, np.arange(100), seed=1)
+    alone = [window_starts(10**12, 128, np.array([index]), seed=1)[0] for index in range(100)]
+    assert together.tolist() == alone
+    assert (window_starts(10**12, 128, np.arange(100), seed=2) != together).all()
