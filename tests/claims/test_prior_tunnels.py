@@ -19,7 +19,7 @@ from bayesattn.claims.ours_prior_tunnel import (
     PriorRecipe,
     steep_slopes,
 )
-from bayesattn.claims.tunnel_hmm import Errors, Extrapolation
+from bayesattn.claims.tunnels import Errors, Extrapolation
 from bayesattn.evals.fidelity import measure
 from bayesattn.ledger.study import Tier
 from bayesattn.models.architectures.matching import count_parameters
@@ -154,7 +154,7 @@ def test_the_quick_tier_shares_models_with_tunnel_hmm():
     recipe = OursPriorTunnel.recipes[Tier.QUICK]
     other = tunnel_hmm.TunnelHMM.recipes[Tier.QUICK]
     for own, variant in ((LEARNED, tunnel_hmm.POSITIONS), (EXEMPT, tunnel_hmm.EXEMPT)):
-        shared = tunnel_hmm.training(other, variant, 0)
+        shared = other.training(variant, 0)
         assert recipe.training("hmm", own, 0).folder == shared.folder
 
 

@@ -8,7 +8,7 @@ import pytest
 from bayesattn.claims import tunnel_architectures as architectures
 from bayesattn.claims import tunnel_bijection as bijection
 from bayesattn.claims import tunnel_hmm as hmm
-from bayesattn.claims.tunnel_hmm import Errors, Extrapolation
+from bayesattn.claims.tunnels import Errors, Extrapolation
 from bayesattn.ledger.study import Tier
 from bayesattn.stats import Outcome
 from bayesattn.tunnels import Bijection
@@ -64,7 +64,7 @@ def test_a_second_measurement_trains_nothing(runs, monkeypatch):
 
 def test_any_difference_in_a_training_gives_it_another_run():
     recipe = small(bijection.TunnelBijection).recipes[Tier.QUICK]
-    training = bijection.training(recipe, bijection.VARIANTS[0], 0)
+    training = recipe.training(bijection.VARIANTS[0], 0)
     others = [
         dataclasses.replace(training, config=dataclasses.replace(training.config, seed=1)),
         dataclasses.replace(
@@ -73,18 +73,22 @@ def test_any_difference_in_a_training_gives_it_another_run():
         dataclasses.replace(training, tunnel=Bijection(5)),
     ]
     assert len({each.folder for each in (training, *others)}) == 4
-    assert bijection.training(recipe, bijection.VARIANTS[0], 0).folder == training.folder
+    assert recipe.training(bijection.VARIANTS[0], 0).folder == training.folder
 
 
 @pytest.mark.parametrize("tier", Tier)
-@pytest.mark.parametrize("task", architectures.TASKS)
+@pytest.mark.parametrize("task", architectures.TunnelPrimitives.tasks)
 def test_everyone_has_as_many_parameters(tier, task):
     recipe = architectures.TunnelMLP.recipes[tier]
     tunnel = recipe.tunnel(task)
-    budget = architectures.count_parameters(recipe.architecture("transformer", tunnel), tunnel)
-    for name in (*architectures.OTHERS, *architectures.CONTEXTS):
-        size = architectures.count_parameters(recipe.architecture(name, tunnel), tunnel)
-        assert size == pytest.approx(budget, rel=0.02)
+    sizes = {
+        name: architectures.count_parameters(
+            architectures.architecture(recipe, name, tunnel), tunnel
+        )
+        for name in ("transformer", *architectures.OTHERS, *architectures.CONTEXTS)
+    }
+    for size in sizes.values():
+        assert size == pytest.approx(sizes["transformer"], rel=0.02)
 
 
 def eliminated(error, uniform):
@@ -164,14 +168,14 @@ def test_a_filter_must_hold_inside_and_beyond(inside, beyond, outcome, unit):
 )
 def test_one_mlp_that_succeeds_refutes_that_mlps_fail(errors, outcome):
     numbers = {}
-    for task in architectures.INFERENCE:
+    for task in architectures.TunnelMLP.tasks:
         numbers[f"{task}: transformer"] = [0.01, 0.01, 0.01]
         for name in (architectures.BLIND, *architectures.CONTEXTS):
             numbers[f"{task}: {name}"] = [0.9, 1.0, 0.95]
     found = architectures.TunnelMLP().judge(
         Tier.QUICK,
         by_seed(
-            architectures.INFERENCE,
+            architectures.TunnelMLP.tasks,
             architectures.TunnelMLP.names,
             numbers | errors,
             lambda error: architectures.Failure(error=error, kl=0.0, uniform_error=1.0),
@@ -191,7 +195,7 @@ def test_one_mlp_that_succeeds_refutes_that_mlps_fail(errors, outcome):
 )
 def test_only_the_transformer_must_have_all_primitives(changes, outcome, whose):
     numbers = {}
-    for task in architectures.TASKS:
+    for task in architectures.TunnelPrimitives.tasks:
         numbers[f"{task}: transformer"] = [0.97, 0.98, 0.97]
         for name in architectures.OTHERS:
             weak = task == "binding"
@@ -199,7 +203,7 @@ def test_only_the_transformer_must_have_all_primitives(changes, outcome, whose):
     found = architectures.TunnelPrimitives().judge(
         Tier.QUICK,
         by_seed(
-            architectures.TASKS,
+            architectures.TunnelPrimitives.tasks,
             architectures.TunnelPrimitives.names,
             numbers | changes,
             lambda share: architectures.Primitive(share=share, error=0.0, accuracy=0.0),

@@ -17,7 +17,6 @@ from bayesattn.claims.bam_passkeys import PasskeyRecipe
 from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.passkey import passkey
-from bayesattn.ledger.language_models import LanguageTraining
 from bayesattn.ledger.study import Picture, Study, Tier, Verdict
 from bayesattn.models.open import LanguageModel
 from bayesattn.priors import GeneralizedGaussian
@@ -72,9 +71,6 @@ def _states(found: Mapping[int, FarHeads]) -> dict[str, list[float]]:
 class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
     """Makes far heads local and asks for passkeys again."""
 
-    def trainings(self, tier: Tier, seed: int) -> Mapping[str, LanguageTraining]:
-        return self.recipes[tier].trainings(seed)
-
     def measure(self, tier: Tier, seed: int) -> FarHeads:
         recipe = self.recipes[tier]
         shapes = betas(recipe.model(recipe.judged, seed, recipe.length))
@@ -82,11 +78,10 @@ class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
         count = max(1, round(recipe.share * len(order)))
         far, rest = order[:count], order[count:]
         rng = np.random.default_rng(seed)
-        chosen = [
-            [rest[i] for i in rng.choice(len(rest), min(count, len(rest)), replace=False)]
-            for _ in range(recipe.draws)
-        ]
-        controls = [accuracies(recipe, seed, heads) for heads in chosen]
+        controls: list[list[float]] = []
+        for _ in range(recipe.draws):
+            others = rng.choice(len(rest), min(count, len(rest)), replace=False)
+            controls.append(accuracies(recipe, seed, [rest[int(at)] for at in others]))
         return FarHeads(
             beta=[shapes[head] for head in sorted(shapes)],
             as_trained=accuracies(recipe, seed, []),

@@ -14,7 +14,6 @@ prior may do without: moving, negative shapes, one of its own in every layer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -30,7 +29,6 @@ from bayesattn.ledger.language_models import (
     UNIFORM,
     VARIANTS,
     LanguageRecipe,
-    LanguageTraining,
 )
 from bayesattn.ledger.study import Exhibit, PartedStudy, Picture, Tier, Verdict
 from bayesattn.stats import judge_all, judge_effect, judge_given
@@ -103,20 +101,6 @@ class PasskeyRecipe(LanguageRecipe):
         return found
 
 
-R = TypeVar("R", bound=PasskeyRecipe)
-P = TypeVar("P")
-
-
-class VariantStudy(PartedStudy[R, P]):
-    """A claim about variants, measured one by one: their longest prompts take an hour or two."""
-
-    def trainings(self, tier: Tier, seed: int) -> Mapping[str, LanguageTraining]:
-        return self.recipes[tier].trainings(seed)
-
-    def parts(self, tier: Tier) -> Sequence[str]:
-        return self.recipes[tier].variants
-
-
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
     """One variant."""
@@ -129,8 +113,8 @@ Found = Mapping[int, Mapping[str, Accuracy]]
 """By seed and variant."""
 
 
-class PasskeyStudy(VariantStudy[PasskeyRecipe, Accuracy]):
-    """A claim about accuracies by length."""
+class PasskeyStudy(PartedStudy[PasskeyRecipe, Accuracy]):
+    """Accuracies by length, one variant at a time: their longest prompts take an hour or two."""
 
     def measure_part(self, tier: Tier, seed: int, part: str) -> Accuracy:
         return Accuracy(by_length=self.recipes[tier].accuracy(part, seed))

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesattn.claims.bam_passkeys import PasskeyRecipe, VariantStudy
+from bayesattn.claims.bam_passkeys import PasskeyRecipe
 from bayesattn.claims.panels import draw_lengths, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.perplexity import held_out, perplexity
-from bayesattn.ledger.study import Picture, Tier, Verdict
+from bayesattn.ledger.study import PartedStudy, Picture, Tier, Verdict
 from bayesattn.stats import judge_below
 
 REFERENCE = "RoPE"
@@ -49,7 +49,7 @@ Found = Mapping[int, Mapping[str, Perplexities]]
 
 
 @register("bam-perplexity")
-class BamPerplexity(VariantStudy[PerplexityRecipe, Perplexities]):
+class BamPerplexity(PartedStudy[PerplexityRecipe, Perplexities]):
     """Reads held-out text with the models of bam-retrieval."""
 
     def measure_part(self, tier: Tier, seed: int, part: str) -> Perplexities:

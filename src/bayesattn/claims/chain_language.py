@@ -10,6 +10,7 @@ uses what is written is all that can be seen here.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Generator
 
@@ -61,7 +62,7 @@ def measure_language(prompts: int, seed: int) -> dict[str, Labelling]:
 def texts(evidence: Evidence, lexicon: Lexicon, pair: tuple[str, str], style: str) -> list[str]:
     """The prompts in one of `STYLES`; the label comes next, after a space."""
     prompts: list[str] = []
-    columns = (evidence.words, evidence.labels, evidence.query)
+    columns: Any = (evidence.words, evidence.labels, evidence.query)
     for words, labels, query in zip(*(column.tolist() for column in columns), strict=True):
         shown: list[str] = []
         for number, (word, label) in enumerate(zip(words, labels, strict=True), start=1):

@@ -30,6 +30,7 @@ import numpy as np
 from bayesattn.claims.chain_language import Labelling, measure_language
 from bayesattn.claims.panels import draw_curves, mean_curve, panels
 from bayesattn.claims.registry import register
+from bayesattn.claims.tunnels import TunnelRecipe
 from bayesattn.evals.chains import (
     LIMIT,
     Bayes,
@@ -39,12 +40,11 @@ from bayesattn.evals.chains import (
     measure_overwriting,
     measure_tracking,
 )
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.models.architectures import Transformer, count_parameters, match_parameters
 from bayesattn.probes.chain import Way, measure_chain
 from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given, mean_interval
-from bayesattn.training import TrainConfig
 from bayesattn.tunnels import GroupFilter, Hops, Tunnel
 from bayesattn.tunnels.groups import Scratch
 from bayesattn.tunnels.hops import Mode
@@ -55,7 +55,7 @@ ERROR = "|H(model) - H(Bayes)|, bits"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainRecipe(Recipe):
+class ChainRecipe(TunnelRecipe):
     """Arms of one task, at several depths, all of one size.
 
     Each is trained on as many sequences, with the same optimiser and as many parameters (within
@@ -68,15 +68,12 @@ class ChainRecipe(Recipe):
     """What stands in the scratch, and the layers. The first depth of direct is judged."""
     width: int
     """Of the shallowest model; deeper ones are narrower."""
-    heads: int = 4
-    steps: int
     tracks: tuple[tuple[str, Scratch], ...] = ()
     """Groups and what stands in the scratch, for the group filter at the first depth."""
     track_length: int = 12
     track_steps: int = 0
-    batch_size: int = 64
     lr: float = 3e-3
-    sequences: int
+    sequences: int = 1200
     """Held-out sequences, over all numbers of hops."""
     chains: int = 64
     """Chains that a model writes for each of them."""
@@ -104,10 +101,7 @@ class ChainRecipe(Recipe):
         }
 
     def training(self, tunnel: Tunnel, depth: int, steps: int, seed: int) -> TunnelTraining:
-        config = TrainConfig(
-            steps=steps, batch_size=self.batch_size, lr=self.lr, seed=seed, threads=1
-        )
-        return TunnelTraining(tunnel, _architecture(self, depth, tunnel), config)
+        return TunnelTraining(tunnel, _architecture(self, depth, tunnel), self.config(seed, steps))
 
     def trainings(self, seed: int) -> dict[str, TunnelTraining]:
         arms = {
@@ -128,13 +122,7 @@ def arm_name(mode: Mode, depth: int) -> str:
 def _architecture(recipe: ChainRecipe, depth: int, tunnel: Tunnel) -> Transformer:
     # A prior that is local in half of the heads finds the neighbour of a key at once; learned
     # positions take several times as many steps to get there.
-    shallow = Transformer(
-        layers=recipe.depth,
-        width=recipe.width,
-        heads=recipe.heads,
-        prior="ggd",
-        prior_options={"init": "mixed"},
-    )
+    shallow = recipe.transformer(recipe.depth, prior="ggd", prior_options={"init": "mixed"})
     if depth == shallow.layers:
         return shallow
     budget = count_parameters(shallow, tunnel)
@@ -198,9 +186,6 @@ Found = Mapping[int, Chains]
 @register("cot-extender")
 class CotExtender(Study[ChainRecipe, Chains]):
     """Trains models on hops with and without scratch, and lets them write it themselves."""
-
-    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        return self.recipes[tier].trainings(seed)
 
     def measure(self, tier: Tier, seed: int) -> Chains:
         recipe = self.recipes[tier]
@@ -324,9 +309,11 @@ def _knees(recipe: ChainRecipe, found: Found) -> str:
 
 def _draw_depth(axes: Any, recipe: ChainRecipe, depth: int, found: Found) -> None:
     hops = range(1, recipe.hops + 1)
-    modes = list(dict.fromkeys(mode for mode, _ in recipe.arms))
-    for mode in (mode for mode, layers in recipe.arms if layers == depth):
-        colour, name = f"C{modes.index(mode)}", arm_name(mode, depth)
+    colours = {mode: f"C{at}" for at, mode in enumerate(dict(recipe.arms))}
+    for mode, layers in recipe.arms:
+        if layers != depth:
+            continue
+        colour, name = colours[mode], arm_name(mode, depth)
         for one in found.values():
             axes.plot(hops, one.arms[name].error, lw=0.6, alpha=0.5, color=colour)
         mean = mean_curve(found, lambda one, name=name: one.arms[name].error)

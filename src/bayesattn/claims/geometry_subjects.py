@@ -55,10 +55,8 @@ class Subject(NamedTuple):
 def training(tier: Tier, variant: str, seed: int) -> TunnelTraining:
     """The training of a tunnel study at this tier."""
     if variant == FILTER:
-        filters = tunnel_hmm.TunnelHMM.recipes[tier]
-        return tunnel_hmm.training(filters, tunnel_hmm.POSITIONS, seed)
-    recipe = tunnel_bijection.TunnelBijection.recipes[tier]
-    return tunnel_bijection.training(recipe, variant, seed)
+        return tunnel_hmm.TunnelHMM.recipes[tier].training(tunnel_hmm.POSITIONS, seed)
+    return tunnel_bijection.TunnelBijection.recipes[tier].training(variant, seed)
 
 
 def trainings(tier: Tier, seed: int, recipe: GeometryRecipe) -> dict[str, TunnelTraining]:

@@ -29,7 +29,6 @@ ingredient by ingredient, and decides nothing.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -38,16 +37,20 @@ import numpy as np
 
 from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
-from bayesattn.claims.tunnel_architectures import FOUND
-from bayesattn.claims.tunnel_hmm import Extrapolation, Found, extrapolation
+from bayesattn.claims.tunnels import (
+    FOUND,
+    Extrapolation,
+    Extrapolations,
+    TunnelRecipe,
+    extrapolation,
+)
 from bayesattn.evals.fidelity import Fidelity, measure_stretched
 from bayesattn.evals.fidelity import measure as measure_fidelity
-from bayesattn.ledger.study import PartedStudy, Picture, Recipe, Tier, Verdict
+from bayesattn.ledger.study import PartedStudy, Picture, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.models.architectures import Architecture, Mamba, Transformer, match_parameters
 from bayesattn.models.architectures.matching import count_parameters
 from bayesattn.stats import Judgement, judge_all, judge_below, judge_effect, judge_given
-from bayesattn.training import TrainConfig
 from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
 
 RATIO = 2.0
@@ -82,8 +85,8 @@ MUON: dict[str, Any] = {"optimizer": "muon", "lr": 0.02}
 class Ingredient:
     """What is changed of GGD alibi with exempt header on the hmm."""
 
-    architecture: dict[str, Any] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=dict)
+    architecture: dict[str, Any] = field(default_factory=dict[str, Any])
+    training: dict[str, Any] = field(default_factory=dict[str, Any])
     steep: bool = False
     """Fixed slopes so steep that no head sees past some ten observations."""
     recurrent: bool = False
@@ -110,7 +113,7 @@ INGREDIENTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriorRecipe(Recipe):
+class PriorRecipe(TunnelRecipe):
     """Tunnels, encodings and training."""
 
     encodings: tuple[str, ...] = tuple(ENCODINGS)
@@ -122,7 +125,6 @@ class PriorRecipe(Recipe):
     length: int = 10
     layers: int = 3
     width: int = 64
-    heads: int = 4
     alphabet: int = 16
     pairs: int = 4
     steps: int
@@ -132,11 +134,8 @@ class PriorRecipe(Recipe):
     """At most: recall is found at some step, and whoever has found it need not go on."""
     longer: int = 1
     """Long trainings have so many times the steps."""
-    batch_size: int = 64
-    lr: float = 2e-3
     stretch: int = 10
     sequences: int = 500
-    """Held-out sequences."""
 
     def names(self, tunnel: str) -> list[str]:
         """Encodings on a tunnel, with and without SSMax."""
@@ -162,21 +161,31 @@ class PriorRecipe(Recipe):
 
     def training(self, tunnel: str, encoding: str, seed: int) -> TunnelTraining:
         steps = {"hmm": self.steps, "bijection": self.bijection_steps, "recall": self.recall_steps}
-        config = self._config(steps[tunnel], seed)
-        if tunnel == "recall":
-            config = replace(config, target=FOUND)
+        target = FOUND if tunnel == "recall" else None
+        config = self.config(seed, steps[tunnel], target=target)
         return TunnelTraining(self.tunnel(tunnel), self._architecture(tunnel, encoding), config)
 
     def ingredient(self, name: str, seed: int) -> TunnelTraining:
         """GGD alibi with exempt header on the hmm, with one thing changed, or two."""
         changed, tunnel = INGREDIENTS[name], self.tunnel("hmm")
-        config = self._config(self.steps * max(1, changed.long * self.longer), seed)
+        steps = self.steps * max(1, changed.long * self.longer)
         architecture = replace(self._architecture("hmm", EXEMPT), **changed.architecture)
         if changed.steep:
             options = {"slopes": steep_slopes(self.heads)}
             architecture = replace(architecture, prior="laplace", prior_options=options)
         chosen = _recurrent(self) if changed.recurrent else architecture
-        return TunnelTraining(tunnel, chosen, replace(config, **changed.training))
+        return TunnelTraining(tunnel, chosen, self.config(seed, steps, **changed.training))
+
+    def trainings(self, seed: int) -> dict[str, TunnelTraining]:
+        """Every encoding on every tunnel, then the ingredients."""
+        encodings = {
+            f"{tunnel}: {name}": self.training(tunnel, name, seed)
+            for tunnel in self.tunnels
+            for name in self.names(tunnel)
+        }
+        return encodings | {
+            f"hmm: {name}": self.ingredient(name, seed) for name in self.ingredients
+        }
 
     def fidelity(self, tunnel: str, training: TunnelTraining) -> Fidelity:
         """Inside the horizon that was trained on, and beyond it."""
@@ -188,21 +197,15 @@ class PriorRecipe(Recipe):
             )
         return measure_stretched(model, training.tunnel, longer, sequences=self.sequences)
 
-    def _config(self, steps: int, seed: int) -> TrainConfig:
-        return TrainConfig(
-            steps=steps, batch_size=self.batch_size, lr=self.lr, seed=seed, threads=1
-        )
-
     def _architecture(self, tunnel: str, encoding: str) -> Transformer:
         fields = ENCODINGS[encoding.removesuffix(SSMAX)]
-        plain = Transformer(layers=self.layers, width=self.width, heads=self.heads)
         if encoding.removesuffix(SSMAX) == LEARNED:
             fields = {**fields, "max_positions": self.beyond(tunnel).positions}
         if encoding.endswith(SSMAX):
             # as published with a learned prior; a prior that is not learned stays what it is
             scope = "content+prior" if fields.get("prior") == "ggd" else "content"
             fields = {**fields, "ssmax": True, "ssmax_scope": scope}
-        return replace(plain, **fields)
+        return self.transformer(self.layers, **fields)
 
 
 def steep_slopes(heads: int) -> list[float]:
@@ -226,25 +229,11 @@ def _recurrent(recipe: PriorRecipe) -> Architecture:
 class OursPriorTunnel(PartedStudy[PriorRecipe, Extrapolation]):
     """Trains one transformer under many priors and follows it past the horizon."""
 
-    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        recipe = self.recipes[tier]
-        found = {
-            f"{tunnel}: {name}": recipe.training(tunnel, name, seed)
-            for tunnel in recipe.tunnels
-            for name in recipe.names(tunnel)
-        }
-        return found | {
-            f"hmm: {name}": recipe.ingredient(name, seed) for name in recipe.ingredients
-        }
-
-    def parts(self, tier: Tier) -> Sequence[str]:
-        return tuple(self.trainings(tier, 0))
-
     def measure_part(self, tier: Tier, seed: int, part: str) -> Extrapolation:
         recipe, tunnel = self.recipes[tier], part.partition(":")[0]
-        return extrapolation(recipe.fidelity(tunnel, self.trainings(tier, seed)[part]))
+        return extrapolation(recipe.fidelity(tunnel, recipe.trainings(seed)[part]))
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Extrapolations) -> Verdict:
         """By the rule at the top of this file."""
         recipe = self.recipes[tier]
         learnt: dict[str, Judgement] = {}
@@ -271,7 +260,7 @@ class OursPriorTunnel(PartedStudy[PriorRecipe, Extrapolation]):
             null=0.0 if in_doublings else 1.0,
         )
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Extrapolations) -> list[Picture]:
         """The matrix, a panel for each tunnel."""
         recipe = self.recipes[tier]
         most = max(len(recipe.names(tunnel)) for tunnel in recipe.tunnels)
@@ -303,7 +292,7 @@ def _known(uniform_kl: float | None) -> float:
     return uniform_kl
 
 
-def _best(recipe: PriorRecipe, found: Found) -> str:
+def _best(recipe: PriorRecipe, found: Extrapolations) -> str:
     """The smallest error beyond the horizon of the filter, and what each ingredient makes of it."""
     errors = {
         name: float(np.mean([one[f"hmm: {name}"].beyond.mae_tok for one in found.values()]))

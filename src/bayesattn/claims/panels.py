@@ -1,24 +1,24 @@
 """Figures of claims: panels side by side, a line or a row of points for each variant."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 M = TypeVar("M")
 
 
 def panels(
     count: int = 1, size: tuple[float, float] = (8, 3.4), **options: Any
-) -> "tuple[Figure, list[Any]]":
-    """A figure and its axes, from left to right; `options` are those of `Figure.subplots`."""
+) -> tuple[Any, list[Any]]:
+    """A figure and its axes, from left to right; `options` are those of `Figure.subplots`.
+
+    Any, since matplotlib's own types leave much unknown.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
-    axes: Any = figure.subplots(1, count, squeeze=False, **options)
+    figure: Any = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False, **options)
     return figure, list(axes[0])
 
 

@@ -18,40 +18,30 @@ evidence), hidden Markov models (transport of belief) and recall (random-access 
 entropy error the share rewards only the right distribution; it is 1 for Bayes and 0 for uniform.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
+from bayesattn.claims.tunnels import FOUND, TunnelRecipe
 from bayesattn.evals.fidelity import Part
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining, mean
-from bayesattn.models.architectures import (
-    LSTM,
-    MLP,
-    Architecture,
-    Mamba,
-    Transformer,
-    match_parameters,
-)
+from bayesattn.models.architectures import LSTM, MLP, Architecture, Mamba, match_parameters
 from bayesattn.models.architectures.matching import count_parameters
 from bayesattn.priors.generalized_gaussian import Init
-from bayesattn.stats import judge_all, judge_below, judge_effect
-from bayesattn.training import TrainConfig
+from bayesattn.stats import Judgement, judge_all, judge_below, judge_effect
 from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
 
 TRANSFORMER = "transformer"
 CONTEXTS = ("mlp flattened", "mlp mean", "mlp convolution")
 BLIND = "mlp position"
 OTHERS = ("mamba", "lstm", "mlp convolution", BLIND)
-TASKS = ("accumulation", "transport", "binding")
-INFERENCE = TASKS[:2]
-FOUND = 0.01
-"""Bits: recall is found at some step and then at once; whoever has found it need not go on."""
 FACTOR = 10.0
 """An MLP fails if it is off by so many times the transformer's error."""
 SHARE = 0.9
@@ -59,7 +49,7 @@ SHARE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualRecipe(Recipe):
+class EqualRecipe(TunnelRecipe):
     """Tasks, the transformer that sets the budget, and the training of everyone."""
 
     alphabet: int
@@ -67,17 +57,10 @@ class EqualRecipe(Recipe):
     length: int
     pairs: int
     layers: int
-    width: int
-    heads: int = 4
     init: Init = "mixed"
-    """How the transformer's prior begins."""
-    steps: int
+    """How the transformer's prior is initialised."""
     recall_steps: int
     """At most so many steps on recall, which takes longer to be found."""
-    batch_size: int = 64
-    lr: float = 2e-3
-    sequences: int = 1000
-    """Held-out sequences."""
 
     def tunnel(self, task: str) -> Tunnel:
         match task:
@@ -91,67 +74,61 @@ class EqualRecipe(Recipe):
                 )
 
     def training(self, task: str, name: str, seed: int) -> TunnelTraining:
-        config = TrainConfig(
-            steps=self.recall_steps if task == "binding" else self.steps,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            seed=seed,
-            target=FOUND if task == "binding" else None,
-            threads=1,
-        )
         tunnel = self.tunnel(task)
-        return TunnelTraining(tunnel, self.architecture(name, tunnel), config)
-
-    def trainings(
-        self, tasks: Sequence[str], names: Sequence[str], seed: int
-    ) -> dict[str, TunnelTraining]:
-        """Every architecture on every task, by "task: name"."""
-        return {
-            f"{task}: {name}": self.training(task, name, seed)
-            for task, name in product(tasks, names)
-        }
-
-    def inside(
-        self, tasks: Sequence[str], names: Sequence[str], seed: int
-    ) -> dict[str, dict[str, Part]]:
-        """Fidelity of every architecture on every task."""
-        return {
-            task: {
-                name: self.training(task, name, seed)
-                .fidelity(sequences=self.sequences)
-                .parts["inside"]
-                for name in names
-            }
-            for task in tasks
-        }
-
-    def architecture(self, name: str, tunnel: Tunnel) -> Architecture:
-        """As large as the transformer."""
-        return _architecture(self, name, tunnel)
+        config = self.config(seed)
+        if task == "binding":
+            config = self.config(seed, self.recall_steps, target=FOUND)
+        return TunnelTraining(tunnel, architecture(self, name, tunnel), config)
 
 
 @cache  # sizing takes a while, and every seed asks again
-def _architecture(recipe: EqualRecipe, name: str, tunnel: Tunnel) -> Architecture:
-    transformer = Transformer(
-        layers=recipe.layers,
-        width=recipe.width,
-        heads=recipe.heads,
-        prior="ggd",
-        prior_options={"init": recipe.init},
-        exempt_header=True,
+def architecture(recipe: EqualRecipe, name: str, tunnel: Tunnel) -> Architecture:
+    """As large as the transformer, whose header is exempt from the prior."""
+    options = {"init": recipe.init}
+    transformer = recipe.transformer(
+        recipe.layers, prior="ggd", prior_options=options, exempt_header=True
     )
     if name == TRANSFORMER:
         return transformer
     budget = count_parameters(transformer, tunnel)
-    plain: dict[str, Architecture] = {
-        "mamba": Mamba(layers=recipe.layers, width=recipe.width),
-        "lstm": LSTM(layers=recipe.layers, width=recipe.width),
-    }
-    if name in plain:
-        return match_parameters(plain[name], tunnel, budget)
-    context = name.removeprefix("mlp ")
-    mlp = MLP(layers=recipe.layers, width=recipe.width, context=context)  # pyright: ignore[reportArgumentType]
-    return match_parameters(mlp, tunnel, budget)
+    size: dict[str, Any] = {"layers": recipe.layers, "width": recipe.width}
+    other: Architecture
+    match name:
+        case "mamba":
+            other = Mamba(**size)
+        case "lstm":
+            other = LSTM(**size)
+        case _:
+            other = MLP(context=name.removeprefix("mlp "), **size)  # pyright: ignore[reportArgumentType]
+    return match_parameters(other, tunnel, budget)
+
+
+M = TypeVar("M")
+S = TypeVar("S")
+
+
+class EqualStudy(Study[EqualRecipe, M]):
+    """Trains architectures of one size on the same tasks."""
+
+    tasks: ClassVar[tuple[str, ...]]
+    names: ClassVar[tuple[str, ...]]
+    """Architectures."""
+
+    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
+        recipe = self.recipes[tier]
+        return {
+            f"{task}: {name}": recipe.training(task, name, seed)
+            for task, name in product(self.tasks, self.names)
+        }
+
+    def scores(self, tier: Tier, seed: int, score: Callable[[Part], S]) -> dict[str, dict[str, S]]:
+        """Fidelity as one score, by task and architecture."""
+        recipe = self.recipes[tier]
+        found: dict[str, dict[str, S]] = {task: {} for task in self.tasks}
+        for task, name in product(self.tasks, self.names):
+            fidelity = recipe.training(task, name, seed).fidelity(sequences=recipe.sequences)
+            found[task][name] = score(fidelity.parts["inside"])
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,32 +141,25 @@ class Failure:
     uniform_error: float
     """Of the uniform predictor."""
 
+    @classmethod
+    def of(cls, part: Part) -> Self:
+        uniform = mean(part, "mae_tok", "uniform")
+        return cls(error=mean(part, "mae_tok"), kl=mean(part, "kl"), uniform_error=uniform)
+
 
 Failures = Mapping[str, Mapping[str, Failure]]
 """By task and architecture."""
 
 
 @register("tunnel-mlp")
-class TunnelMLP(Study[EqualRecipe, Failures]):
-    """Trains a transformer and four MLPs of its size on bijections and hidden Markov models."""
+class TunnelMLP(EqualStudy[Failures]):
+    """A transformer and four MLPs on bijections and hidden Markov models."""
 
+    tasks = ("accumulation", "transport")
     names = (TRANSFORMER, *CONTEXTS, BLIND)
 
-    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        return self.recipes[tier].trainings(INFERENCE, self.names, seed)
-
     def measure(self, tier: Tier, seed: int) -> Failures:
-        return {
-            task: {
-                name: Failure(
-                    error=mean(part, "mae_tok"),
-                    kl=mean(part, "kl"),
-                    uniform_error=mean(part, "mae_tok", "uniform"),
-                )
-                for name, part in parts.items()
-            }
-            for task, parts in self.recipes[tier].inside(INFERENCE, self.names, seed).items()
-        }
+        return self.scores(tier, seed, Failure.of)
 
     def judge(self, tier: Tier, found: Mapping[int, Failures]) -> Verdict:
         """The MLP that comes nearest to the transformer decides."""
@@ -197,13 +167,13 @@ class TunnelMLP(Study[EqualRecipe, Failures]):
             f"{name}, {task}": [
                 one[task][name].error / one[task][TRANSFORMER].error for one in found.values()
             ]
-            for task, name in product(INFERENCE, CONTEXTS)
+            for task, name in product(self.tasks, CONTEXTS)
         }
         nearest = sorted(ratios, key=lambda name: sum(ratios[name]))
         judgement = judge_all(
             {name: judge_effect(ratios[name], minimum=FACTOR) for name in nearest}
         )
-        blind = [one[task][BLIND] for one in found.values() for task in INFERENCE]
+        blind = [one[task][BLIND] for one in found.values() for task in self.tasks]
         off = max(abs(own.error - own.uniform_error) for own in blind)
         reason = (
             f"{judgement.reason} The MLP without context is within {off:.2g} bits of the "
@@ -218,8 +188,8 @@ class TunnelMLP(Study[EqualRecipe, Failures]):
         )
 
     def draw(self, tier: Tier, found: Mapping[int, Failures]) -> list[Picture]:
-        figure, axes = panels(len(INFERENCE), (8, 2.8), sharey=True)
-        for panel, task in zip(axes, INFERENCE, strict=True):
+        figure, axes = panels(len(self.tasks), (8, 2.8), sharey=True)
+        for panel, task in zip(axes, self.tasks, strict=True):
             own = [one[task] for one in found.values()]
             draw_rows(panel, {name: [one[name].error for one in own] for name in self.names})
             uniform = float(np.mean([one[TRANSFORMER].uniform_error for one in own]))
@@ -240,42 +210,35 @@ class Primitive:
     """Of the entropy, bits."""
     accuracy: float
 
+    @classmethod
+    def of(cls, part: Part) -> Self:
+        share = 1 - mean(part, "kl") / mean(part, "kl", "uniform")
+        return cls(share=share, error=mean(part, "mae_tok"), accuracy=mean(part, "accuracy"))
+
 
 Primitives = Mapping[str, Mapping[str, Primitive]]
 """By task and architecture."""
 
 
 @register("tunnel-primitives")
-class TunnelPrimitives(Study[EqualRecipe, Primitives]):
-    """Trains five architectures of one size on the tasks of three primitives."""
+class TunnelPrimitives(EqualStudy[Primitives]):
+    """Five architectures on the tasks of three primitives."""
 
+    tasks = ("accumulation", "transport", "binding")
     names = (TRANSFORMER, *OTHERS)
 
-    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        return self.recipes[tier].trainings(TASKS, self.names, seed)
-
     def measure(self, tier: Tier, seed: int) -> Primitives:
-        return {
-            task: {
-                name: Primitive(
-                    share=1 - mean(part, "kl") / mean(part, "kl", "uniform"),
-                    error=mean(part, "mae_tok"),
-                    accuracy=mean(part, "accuracy"),
-                )
-                for name, part in parts.items()
-            }
-            for task, parts in self.recipes[tier].inside(TASKS, self.names, seed).items()
-        }
+        return self.scores(tier, seed, Primitive.of)
 
     def judge(self, tier: Tier, found: Mapping[int, Primitives]) -> Verdict:
         """The transformer's weakest primitive, then the others' weakest."""
         shares = {
-            name: {task: [one[task][name].share for one in found.values()] for task in TASKS}
+            name: {task: [one[task][name].share for one in found.values()] for task in self.tasks}
             for name in self.names
         }
-        parts = {}
+        parts: dict[str, Judgement] = {}
         for name, own in shares.items():
-            task = min(TASKS, key=lambda task: sum(own[task]))
+            task = min(self.tasks, key=lambda task: sum(own[task]))
             if name == TRANSFORMER:
                 parts[f"{name}, {task}"] = judge_effect(own[task], minimum=SHARE)
             else:
@@ -296,8 +259,8 @@ class TunnelPrimitives(Study[EqualRecipe, Primitives]):
         )
 
     def draw(self, tier: Tier, found: Mapping[int, Primitives]) -> list[Picture]:
-        figure, axes = panels(len(TASKS), (8, 2.8), sharey=True)
-        for panel, task in zip(axes, TASKS, strict=True):
+        figure, axes = panels(len(self.tasks), (8, 2.8), sharey=True)
+        for panel, task in zip(axes, self.tasks, strict=True):
             own = [one[task] for one in found.values()]
             draw_rows(panel, {name: [one[name].share for one in own] for name in self.names})
             panel.axvline(SHARE, color="grey", ls=":")

@@ -10,22 +10,13 @@ different trivial predictors, so they are measured apart.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
+from bayesattn.claims.panels import draw_curves, mean_curve, panels
 from bayesattn.claims.registry import register
+from bayesattn.claims.tunnels import TunnelRecipe
 from bayesattn.ledger.exhibits import belief_exhibit
-from bayesattn.ledger.study import (
-    Exhibit,
-    Picture,
-    Recipe,
-    Study,
-    Tier,
-    Verdict,
-)
+from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Verdict
 from bayesattn.ledger.summaries import judge_errors
 from bayesattn.ledger.trained import TunnelTraining, mean
-from bayesattn.models.architectures import Transformer
-from bayesattn.training import TrainConfig
 from bayesattn.tunnels import Bijection
 
 LIMIT = 0.01
@@ -35,22 +26,33 @@ SAMPLED = "sampled values"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BijectionRecipe(Recipe):
-    """Alphabet, model and training."""
+class BijectionRecipe(TunnelRecipe):
+    """A transformer on bijections with keys that return or not."""
 
     alphabet: int
     layers: int
-    width: int
-    heads: int = 4
-    steps: int
     recall_steps: int
     """Steps with keys that return: recall takes longer to be found."""
-    batch_size: int = 64
     lr: float = 3e-3
     sampled: bool
     """Also train on sampled values instead of posteriors."""
     sequences: int = 2000
-    """Held-out sequences."""
+
+    def training(self, variant: str, seed: int) -> TunnelTraining:
+        tunnel = Bijection(self.alphabet, replacement=variant == VARIANTS[1])
+        # half the heads start local, which finds the key before a value sooner
+        network = self.transformer(self.layers, prior="ggd", prior_options={"init": "mixed"})
+        config = self.config(
+            seed,
+            self.recall_steps if tunnel.replacement else self.steps,
+            labels="sampled" if variant == SAMPLED else "posterior",
+            dynamics=variant == VARIANTS[0],  # dynamics-frame-precision follows this one
+        )
+        return TunnelTraining(tunnel, network, config)
+
+    def trainings(self, seed: int) -> dict[str, TunnelTraining]:
+        variants = (*VARIANTS, SAMPLED) if self.sampled else VARIANTS
+        return {variant: self.training(variant, seed) for variant in variants}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,19 +82,10 @@ Found = Mapping[int, Mapping[str, Elimination]]
 class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
     """Trains transformers on fresh bijections, with and without returning keys."""
 
-    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        """With and without returning keys; from sampled labels, too, if the recipe says so."""
-        recipe = self.recipes[tier]
-        variants = (*VARIANTS, SAMPLED) if recipe.sampled else VARIANTS
-        return {variant: training(recipe, variant, seed) for variant in variants}
-
     def measure(self, tier: Tier, seed: int) -> Mapping[str, Elimination]:
-        """Errors of each variant."""
-        sequences = self.recipes[tier].sequences
-        return {
-            variant: _measure(training, sequences)
-            for variant, training in self.trainings(tier, seed).items()
-        }
+        recipe = self.recipes[tier]
+        trainings = recipe.trainings(seed).items()
+        return {variant: _measure(training, recipe.sequences) for variant, training in trainings}
 
     def judge(self, tier: Tier, found: Found) -> Verdict:
         """Both variants below the limit, or not; the worse one is quoted."""
@@ -108,31 +101,23 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Entropy of model and Bayes over the pairs seen, and the error at each."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8, 3.4), layout="constrained")
-        entropy, error = figure.subplots(1, 2)
-        for colour, variant in enumerate(next(iter(found.values()))):
-            own = [one[variant] for one in found.values()]
-            model = np.mean([one.entropy_model for one in own], 0)
-            bayes = np.mean([one.entropy_bayes for one in own], 0)
-            wrong = np.mean([one.error_by_step for one in own], 0)
-            steps = range(1, len(model) + 1)
-            if variant != SAMPLED:
-                entropy.plot(steps, bayes, color=f"C{colour}", lw=4, alpha=0.3)
-                entropy.plot(steps, model, color=f"C{colour}", label=variant)
-            error.plot(steps, wrong, color=f"C{colour}", label=variant)
+        figure, (entropy, error) = panels(2)
+        for colour, variant in enumerate(VARIANTS):
+            bayes = mean_curve(found, lambda one, v=variant: one[v].entropy_bayes)
+            model = mean_curve(found, lambda one, v=variant: one[v].entropy_model)
+            entropy.plot(range(1, len(bayes) + 1), bayes, color=f"C{colour}", lw=4, alpha=0.3)
+            draw_curves(entropy, {variant: model}, color=f"C{colour}")
         entropy.set(xlabel="pair", ylabel="entropy, bits", title="model (thin), Bayes (thick)")
+        trained = next(iter(found.values()))
+        errors = {v: mean_curve(found, lambda one, v=v: one[v].error_by_step) for v in trained}
+        draw_curves(error, errors)
         error.set(xlabel="pair", ylabel="|H(model) - H(Bayes)|, bits", yscale="log")
-        error.legend(fontsize=8)
-        entropy.legend(fontsize=8)
         caption = "Predictive entropy at each pair, and its error; means over seeds."
         alt = "Left, the model's entropy lies on that of Bayes; right, the error in bits."
         return [Picture("entropy", figure, caption, alt)]
 
     def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
-        """Beliefs over bijections whose keys return."""
-        shown = self.trainings(tier, 0)[VARIANTS[1]]
+        shown = self.recipes[tier].training(VARIANTS[1], 0)
         return [
             belief_exhibit(
                 shown.model(),
@@ -150,41 +135,11 @@ def _measure(training: TunnelTraining, sequences: int) -> Elimination:
     curves = part.curves()
     assert isinstance(training.tunnel, Bijection)
     return Elimination(
-        mae_tok=mean(part, "mae_tok"),
-        mae_pos=mean(part, "mae_pos"),
-        kl=mean(part, "kl"),
-        tv=mean(part, "tv"),
-        support=mean(part, "support"),
+        **{name: mean(part, name) for name in ("mae_tok", "mae_pos", "kl", "tv", "support")},
         recall=mean(part, "recall") if training.tunnel.replacement else None,
         uniform=mean(part, "mae_tok", "uniform"),
         untrained=training.untrained_mae(sequences=sequences),
         entropy_model=curves["entropy_model"],
         entropy_bayes=curves["entropy_bayes"],
         error_by_step=curves["mae_tok"],
-    )
-
-
-def training(recipe: BijectionRecipe, variant: str, seed: int) -> TunnelTraining:
-    """How a variant is trained."""
-    tunnel = Bijection(recipe.alphabet, replacement=variant == VARIANTS[1])
-    config = TrainConfig(
-        steps=recipe.recall_steps if tunnel.replacement else recipe.steps,
-        batch_size=recipe.batch_size,
-        lr=recipe.lr,
-        labels="sampled" if variant == SAMPLED else "posterior",
-        seed=seed,
-        threads=1,
-        dynamics=variant == VARIANTS[0],  # dynamics-frame-precision follows this one
-    )
-    return TunnelTraining(tunnel, architecture(recipe), config)
-
-
-def architecture(recipe: BijectionRecipe) -> Transformer:
-    """Half the heads start local, which finds the key before a value sooner."""
-    return Transformer(
-        layers=recipe.layers,
-        width=recipe.width,
-        heads=recipe.heads,
-        prior="ggd",
-        prior_options={"init": "mixed"},
     )

@@ -59,6 +59,10 @@ class Recipe:
     seeds: int
     """Seeds 0 .. seeds-1 are measured."""
 
+    def trainings(self, seed: int) -> "Mapping[str, Training]":
+        """What is trained before one seed is measured, by name."""
+        return {}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
@@ -102,7 +106,7 @@ class Study(ABC, Generic[R, M]):
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, Training]:
         """What `measure` will look at, by name. All are done before, as many at once as can be."""
-        return {}
+        return self.recipes[tier].trainings(seed)
 
     @abstractmethod
     def measure(self, tier: Tier, seed: int) -> M:
@@ -152,9 +156,9 @@ class Study(ABC, Generic[R, M]):
 class PartedStudy(Study[R, Mapping[str, P]]):
     """A study of several trainings that are measured one by one, since a whole seed takes long."""
 
-    @abstractmethod
     def parts(self, tier: Tier) -> Sequence[str]:
         """Names of the trainings."""
+        return tuple(self.trainings(tier, 0))
 
     @abstractmethod
     def measure_part(self, tier: Tier, seed: int, part: str) -> P:
