@@ -33,7 +33,7 @@ CASES: dict[str, tuple[Tunnel, Transformer]] = {
     ),
     "filter of 5 states": (
         HMM(5, 5, 20),
-        Transformer(layers=4, width=96, prior="ggd", exempt_header=True),
+        Transformer(layers=4, width=96, prior="ggd", exempt="header"),
     ),
 }
 """The sizes of our studies, and the authors' bijection model."""

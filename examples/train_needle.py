@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from bayesattn.models import RECIPES, BayesForCausalLM, parameter_groups
+from bayesattn.models import SIZES, BayesForCausalLM, parameter_groups
 from bayesattn.priors import GeneralizedGaussian
 
 SYMBOLS, NOISE, MARKER = 8, 23, 31
@@ -38,7 +38,7 @@ def accuracy(model: BayesForCausalLM, length: int) -> float:
 def main(steps: int) -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
-    config = RECIPES["nano"](vocab_size=VOCABULARY, prior_options={"init": "mixed"})
+    config = SIZES["nano"](vocab_size=VOCABULARY, prior_options={"init": "mixed"})
     model = BayesForCausalLM(config)
     groups = parameter_groups(model, weight_decay=0.1, lr=3e-3)
     optimizer = torch.optim.AdamW(groups)

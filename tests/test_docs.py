@@ -13,7 +13,7 @@ from bayesattn.attention import posterior
 from bayesattn.claims import all_studies
 from bayesattn.commands.main import COMMANDS, HELP_FILE, PAGE, main
 from bayesattn.encodings import ENCODINGS
-from bayesattn.models import RECIPES
+from bayesattn.models import SIZES
 from bayesattn.priors import PRIORS, GeneralizedGaussian, generalized_gaussian
 from bayesattn.probes import criteria
 from bayesattn.probes.llm import causal, findings
@@ -97,7 +97,7 @@ def test_the_costs_of_the_scaling_page_are_those_of_the_command(capsys):
 
 
 def test_the_recipes_that_the_docs_name_exist():
-    assert {"nano", "tiny", "small", "l6", "l12", "l24"} <= set(RECIPES)
+    assert {"nano", "tiny", "mini", "l6", "l12", "l24"} <= set(SIZES)
 
 
 def walks():

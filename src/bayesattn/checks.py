@@ -1,8 +1,10 @@
 """Checks of arguments that every room may use."""
 
 import difflib
-from collections.abc import Mapping
-from typing import TypeVar
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, fields
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,6 +39,44 @@ def registered(kind: str, name: str, registry: Mapping[str, T]) -> T:
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(f"unknown {kind} {name!r}{hint}; choose one of {', '.join(registry)}")
     return registry[name]
+
+
+def unknown(kind: str, name: str, names: Iterable[str], owner: str) -> ValueError:
+    """An error that names the nearest of the `names` that `owner` has."""
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"{owner} has no such field."
+    return ValueError(f"unknown {kind} {name!r}: {hint}")
+
+
+class Strict:
+    """Base of dataclasses that refuse an unknown field with the name of the nearest one."""
+
+    def __new__(cls, **given: Any) -> Self:
+        names = [field.name for field in fields(cls)]  # pyright: ignore[reportArgumentType]
+        for name in given:
+            if name not in names:
+                raise unknown("field", name, names, cls.__name__)
+        return super().__new__(cls)
+
+
+def changed_fields(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass that do not have their default, for JSON.
+
+    So records keep their names when a field is added. A default that was ever stored may therefore
+    not be changed: what was left out then is read with the default of now.
+    """
+    defaults = {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(record)
+    }
+    return {name: value for name, value in asdict(record).items() if value != defaults[name]}
+
+
+def length_multiple(word: str, unit: int) -> float:
+    """How many units "10x", or a number such as "50", is long; 0 for what is no length."""
+    if times := re.fullmatch(r"(\d+(?:\.\d+)?)x", word):
+        return float(times[1])
+    return int(word) / unit if re.fullmatch(r"\d+", word) else 0.0
 
 
 def readable(values: Tensor) -> bool:

@@ -17,10 +17,10 @@ def test_variants_differ_in_one_thing():
     recipe = architecture.LLMArchitecture.recipes[Tier.QUICK]
     full = recipe.training(FULL, 0)
     changes = {
-        "grouped heads": {"kv_heads": 2},
-        "one key head": {"kv_heads": 1},
-        "sliding window": {"window": recipe.window},
-        "experts": {"experts": 4, "inner": recipe.width},
+        "grouped heads": {"num_key_value_heads": 2},
+        "one key head": {"num_key_value_heads": 1},
+        "sliding window": {"sliding_window": recipe.window},
+        "experts": {"num_experts": 4, "intermediate_size": recipe.width},
     }
     assert set(changes) == set(OTHERS)
     for variant, change in changes.items():

@@ -126,7 +126,7 @@ def test_an_ingredient_is_one_change_or_two():
         "long": {"steps"},
         "long, mixed lengths": {"steps", "lengths"},
         "steep slopes": slopes,
-        "steep slopes, nothing exempt": slopes | {"exempt_header"},
+        "steep slopes, nothing exempt": slopes | {"exempt"},
         "steep slopes, Muon": slopes | muon,
         "steep slopes, Muon, thrice as long": slopes | muon | {"steps"},
     }

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bayesattn.commands import lm as language_commands
 from bayesattn.commands.main import main
 from bayesattn.models.open import open_language
-from bayesattn.training import LANGUAGE_RECIPES, Run, timing
+from bayesattn.training import LANGUAGE_RECIPES, Run, language, timing
 from tests.training.language_toy import STEPS
 
 SMALL = ["--size", "nano", "--layers", "1", "--width", "16", "--heads", "2", "--length", "112"]
@@ -37,11 +36,11 @@ def mistake(capsys, *words):
 
 
 def test_a_recipe_is_changed_by_options(capsys, corpus):
-    words = ["tiny", "--out", "run", "--no-ssmax", "--encoding", "rope", "--window", "50"]
+    words = ["tiny", "--out", "run", "--no-ssmax", "--encoding", "rope", "--sliding-window", "50"]
     assert train(corpus, *words, "--rope-parameters", "rope_theta=10000", "--lr", "1e-3") == 0
     run = Run.open("run")
     chosen = run.config["language"]
-    assert (chosen["ssmax"], chosen["encoding"], chosen["window"]) == (False, "rope", 50)
+    assert (chosen["ssmax"], chosen["encoding"], chosen["sliding_window"]) == (False, "rope", 50)
     assert chosen["rope_parameters"] == {"rope_theta": 10_000}
     assert chosen["prior_options"] == {"init": "mixed"}  # the recipe's
     assert run.config["training"]["lr"] == 1e-3
@@ -64,7 +63,7 @@ def test_a_recipe_is_changed_by_options(capsys, corpus):
 )
 def test_options_of_another_prior_are_not_the_recipes(corpus, words, options):
     assert train(corpus, "--out", "run", *words) == 0
-    assert Run.open("run").config["language"]["prior_options"] == options
+    assert Run.open("run").config["language"].get("prior_options", {}) == options
 
 
 def test_the_command_of_a_run_makes_the_same_run(corpus):
@@ -91,7 +90,7 @@ def test_minutes_are_counted_out_once(corpus, monkeypatch):
         asked.append(minutes)
         return 2
 
-    monkeypatch.setattr(language_commands, "steps_for", steps_for)
+    monkeypatch.setattr(language, "steps_for", steps_for)
     words = [*SMALL, "--batch-size", "4", "--corpus", str(corpus), "--minutes", "0.5"]
     for _ in range(2):  # the same command continues, without timing again
         assert main(["lm", "train", "tiny", *words, "--out", "run"]) == 0

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bayesattn.commands import tunnel_train as commands
 from bayesattn.commands.main import main
-from bayesattn.training import Run
+from bayesattn.training import Run, tunnel
 
 SMALL = ["bijection", "--alphabet", "4", "--layers", "1", "--width", "8", "--heads", "2"]
 SHORT = ["--steps", "4", "--batch-size", "8", "--threads", "1"]
@@ -91,9 +90,9 @@ def test_where_names_clash_the_tunnel_says_its_own(capsys):
         (["bijection", "--architecture", "gru"], "unknown architecture 'gru'"),
         (
             ["bijection", "--architecture=lstm", "--prior", "ggd"],
-            "so it takes no prior",
+            "only the transformer has prior",
         ),
-        (["bijection", "--architecture", "lstm", "--exempt-header"], "lstm has no attention"),
+        (["bijection", "--architecture", "lstm", "--exempt", "header"], "only the transformer has"),
         (["bijection", "--alphabet", "1", "--out", "run"], "alphabet must be"),
         (["bijection", "--alphabet", "5", "--length", "6", "--out", "run"], "length 6 needs more"),
         (["bijection", "--prior", "alibi", "--out", "run"], "unknown prior 'alibi'"),
@@ -133,7 +132,7 @@ def test_minutes_are_counted_out_once(capsys, monkeypatch):
         asked.append(minutes)
         return 3
 
-    monkeypatch.setattr(commands, "steps_within", steps_within)
+    monkeypatch.setattr(tunnel, "steps_within", steps_within)
     words = [*SMALL, "--batch-size", "8", "--minutes", "0.5", "--out", "run"]
     assert tunnel_train(*words) == 0
     assert Run.open("run").config["training"]["steps"] == 3

@@ -16,11 +16,16 @@ from bayesattn.zoo import locate
 TRANSFORMERS = {
     "plain": {},
     "prior": {"prior": "ggd", "prior_options": {"init": "mixed"}},
-    "grouped": {"kv_heads": 2, "prior": "laplace"},
-    "ssmax": {"kv_heads": 1, "prior": "ggd", "prior_options": {"init": "alibi"}, "ssmax": True},
+    "grouped": {"num_key_value_heads": 2, "prior": "laplace"},
+    "ssmax": {
+        "num_key_value_heads": 1,
+        "prior": "ggd",
+        "prior_options": {"init": "alibi"},
+        "ssmax": True,
+    },
     "content": {"prior": "laplace", "ssmax": True, "ssmax_scope": "content"},
-    "rope": {"encoding": "rope", "window": 5},
-    "exempt": {"prior": "laplace", "exempt_header": True},
+    "rope": {"encoding": "rope", "sliding_window": 5},
+    "exempt": {"prior": "laplace", "exempt": "header"},
 }
 
 

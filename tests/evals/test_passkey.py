@@ -5,7 +5,6 @@ import torch
 
 from bayesattn.corpora import NeedleMaker, load_tokenizer
 from bayesattn.evals import prefill
-from bayesattn.evals.horizon import set_horizon
 from bayesattn.evals.passkey import SCORINGS, Cell, Passkey, passkey
 from bayesattn.models.open import LanguageModel
 from tests.evals.language import gpt2, oracle, untrained
@@ -138,7 +137,7 @@ def test_answers_of_another_model_or_scoring_are_refused(tmp_path):
     with pytest.raises(ValueError, match="answers with scoring 'teacher': remove it, or write"):
         passkey(untrained(), "1x", scoring="generated", **settings)
     sharper = untrained()
-    set_horizon(sharper, "1x")
+    sharper.model.config.ssmax_horizon = 128
     with pytest.raises(ValueError, match="answers with identity '"):
         passkey(sharper, "1x", **settings)
     changed = untrained()

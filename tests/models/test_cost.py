@@ -4,14 +4,13 @@ import pytest
 import torch
 
 from bayesattn.commands.cost import MEASURED, measured
-from bayesattn.models import BayesForCausalLM
+from bayesattn.models import SIZES, BayesForCausalLM
 from bayesattn.models.cost import METHODS, Shape, attention_cost, cost
-from bayesattn.models.recipes import RECIPES
 
 
 @pytest.mark.parametrize("name", ["nano", "tiny", "l12"])
 def test_weights_are_those_of_the_model(name):
-    config = RECIPES[name](prior="uniform", ssmax=False)
+    config = SIZES[name](prior="uniform", ssmax=False)
     with torch.device("meta"):
         model = BayesForCausalLM(config)
     matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2)
@@ -27,13 +26,13 @@ def test_predictions_are_near_what_is_measured(case):
 
 
 def test_grouped_heads_are_counted_once():
-    whole, grouped = (Shape.of(RECIPES["tiny"](num_key_value_heads=heads)) for heads in (8, 2))
+    whole, grouped = (Shape.of(SIZES["tiny"](num_key_value_heads=heads)) for heads in (8, 2))
     width = whole.width * whole.head_width
     assert whole.layer_weights - grouped.layer_weights == 2 * 6 * width
 
 
 def test_costs_grow_as_they_should():
-    shape = Shape.of(RECIPES["tiny"]())
+    shape = Shape.of(SIZES["tiny"]())
     one, two = cost(shape, 128, 4), cost(shape, 128, 8)
     assert two.forward == 2 * one.forward and two.state == one.state
     assert cost(shape, 128, 4, "bf16").memory < one.memory

@@ -9,7 +9,9 @@ from bayesattn.training import LanguageConfig
 
 def test_a_config_survives_json():
     language = LanguageConfig(prior_options={"init": "mixed"}, encoding="rope", layers=2)
-    assert LanguageConfig(**json.loads(json.dumps(language.to_dict()))) == language
+    kept = language.to_dict()
+    assert kept.keys() == {"prior_options", "encoding", "layers"}
+    assert LanguageConfig(**json.loads(json.dumps(kept))) == language
 
 
 def test_every_choice_reaches_the_model():
@@ -26,7 +28,7 @@ def test_every_choice_reaches_the_model():
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         ssmax_scope="content",
         ssmax_learned=False,
-        window=9,
+        sliding_window=9,
     )
     tokenizer = load_tokenizer("bytes")
     config = language.build(tokenizer, 0).config
@@ -70,9 +72,9 @@ def test_weights_depend_on_the_seed_alone():
         ({"needles": "hay"}, "unknown needles 'hay'; choose one of passkey, "),
         ({"size": "l7"}, "unknown size 'l7'; choose one of nano, tiny"),
         ({"layers": 0}, "layers must be a positive integer, not 0"),
-        ({"window": -1}, "window must be a positive integer, not -1"),
+        ({"sliding_window": -1}, "sliding_window must be a positive integer, not -1"),
         ({"corpus_tokens": 0}, "corpus_tokens must be a positive integer"),
-        ({"width": 100}, "hidden_size 100 is not a multiple of num_attention_heads 8"),
+        ({"width": 100}, "width 100 is not a multiple of heads 8"),
         ({"prior": "gdd"}, "unknown prior 'gdd'"),
         ({"prior_options": {"init": "odd"}}, "unknown init 'odd'"),
         ({"encoding": "alibi"}, "unknown encoding 'alibi'"),
@@ -86,5 +88,22 @@ def test_what_cannot_work_is_refused(changes, sentence):
 
 
 def test_only_settings_of_the_model_can_be_changed():
-    with pytest.raises(ValueError, match="the model has no setting 'sliding_windw'"):
+    with pytest.raises(ValueError, match="'sliding_windw': did you mean 'sliding_window'"):
         LanguageConfig().model_config(sliding_windw=3)
+    with pytest.raises(ValueError, match="unknown field 'shard_prior': did you mean 'shared_pr"):
+        LanguageConfig(shard_prior=True)
+
+
+def test_an_older_run_is_read_under_its_old_names():
+    assert LanguageConfig.read({"window": 9, "size": "small", "layers": None}) == LanguageConfig(
+        sliding_window=9, size="mini"
+    )
+
+
+def test_a_horizon_is_a_multiple_of_the_training_length_or_a_number():
+    for given, tokens in (("1x", 100), ("0.5x", 50), (7, 7), ("7", 7), (None, None)):
+        language = LanguageConfig(length=100, ssmax_horizon=given)
+        assert language.model_config().ssmax_horizon == tokens
+    for wrong in ("x", "1x,2x", "0x"):
+        with pytest.raises(ValueError, match="ssmax_horizon is one length, a multiple such as 1x"):
+            LanguageConfig(ssmax_horizon=wrong)

@@ -13,12 +13,14 @@ WIDTH = 16
 TRANSFORMERS = {
     "uniform": Transformer(width=WIDTH),
     "ggd": Transformer(width=WIDTH, prior="ggd", prior_options={"init": "mixed"}),
-    "exempt": Transformer(width=WIDTH, prior="laplace", exempt_header=True, ssmax=True),
+    "exempt": Transformer(width=WIDTH, prior="laplace", exempt="header", ssmax=True),
     "content": Transformer(
         width=WIDTH, prior="laplace", ssmax=True, ssmax_scope="content", encoding="sinusoidal"
     ),
-    "grouped": Transformer(width=WIDTH, encoding="rope", ssmax=True, kv_heads=2, heads=4),
-    "window": Transformer(width=WIDTH, encoding="learned", window=5, prior="student"),
+    "grouped": Transformer(
+        width=WIDTH, encoding="rope", ssmax=True, num_key_value_heads=2, heads=4
+    ),
+    "window": Transformer(width=WIDTH, encoding="learned", sliding_window=5, prior="student"),
     "late": Transformer(width=WIDTH, layers=3, prior="laplace", attention_layers=1),
 }
 OTHERS = {"lstm": LSTM(width=WIDTH), "mamba": Mamba(width=WIDTH), "mlp": MLP(width=WIDTH)}

@@ -157,7 +157,7 @@ def test_settings_that_need_no_training_can_change(tmp_path, corpus):
     stretched = open_language(run, rope_parameters={**yarn, "rope_theta": 500_000.0})
     assert stretched.model.config.rope_parameters["factor"] == 4.0
     assert not torch.allclose(logits(plain.model), logits(stretched.model))
-    with pytest.raises(ValueError, match="no setting 'windw'"):
+    with pytest.raises(ValueError, match="unknown setting 'windw'"):
         open_language(run, windw=4)
 
 

@@ -8,9 +8,8 @@ import torch
 
 from bayesattn import zoo
 from bayesattn.commands import main as cli
-from bayesattn.commands.lm import LanguageTrain
 from bayesattn.commands.ship import ship, ship_language, train_command
-from bayesattn.commands.tunnel_train import Train
+from bayesattn.commands.train import LanguageTrain, TunnelTrain
 from bayesattn.evals.fidelity import measure
 from bayesattn.evals.passkey import passkey
 from bayesattn.models.architectures import LSTM, Transformer
@@ -66,10 +65,10 @@ def test_a_command_is_read_back_as_what_it_was_made_from(tunnel, architecture, c
     import tyro
 
     words = shlex.split(train_command(tunnel, architecture, config))[3:]
-    options = tyro.cli(Train.options_for(words), args=words, config=(tyro.conf.FlagCreatePairsOff,))
-    assert options.tunnel == tunnel
-    assert options._model() == architecture
-    assert options.training == config
+    options = tyro.cli(
+        TunnelTrain.options_for(words), args=words, config=(tyro.conf.FlagCreatePairsOff,)
+    )
+    assert options.chosen() == (tunnel, architecture, config)
 
 
 def test_shipping_keeps_the_weights_and_drops_the_optimiser(tmp_path):
@@ -175,4 +174,4 @@ def _chosen(words):
     options = tyro.cli(
         LanguageTrain.options_for(words), args=words, config=(tyro.conf.FlagCreatePairsOff,)
     )
-    return options._language(), options._training(options._language(), options.out)
+    return options.chosen()

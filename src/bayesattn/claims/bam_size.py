@@ -13,7 +13,7 @@ import torch
 
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
-from bayesattn.models import RECIPES, BayesForCausalLM
+from bayesattn.models import SIZES, BayesForCausalLM
 from bayesattn.stats import Outcome, judge_all, judge_identity
 
 HEADLINE = "l12"
@@ -41,7 +41,7 @@ class Counts:
 def trained(model: str, **settings: object) -> int:
     """Number of parameters that train in one of the authors' models."""
     with torch.device("meta"):
-        built = BayesForCausalLM(RECIPES[model](**settings))
+        built = BayesForCausalLM(SIZES[model](**settings))
     return sum(p.numel() for p in built.parameters() if p.requires_grad)
 
 
@@ -107,7 +107,7 @@ class BamSize(Study[SizeRecipe, Mapping[str, Counts]]):
 
 
 def _count(model: str) -> Counts:
-    config = RECIPES[model]()
+    config = SIZES[model]()
     plain = trained(model, prior="uniform", ssmax=False)
     with_prior = trained(model, prior="ggd", ssmax=False)
     located = trained(model, prior="ggd", prior_options={"learn_mu": True}, ssmax=False)

@@ -182,11 +182,11 @@ def _models(
     tunnel = HMM(3, 3, 8)
     everything = Transformer(
         width=32,
-        kv_heads=2,
+        num_key_value_heads=2,
         prior="ggd",
         prior_options={"init": "mixed"},
         ssmax=True,
-        exempt_header=True,
+        exempt="header",
     )
     model = build(everything, tunnel, seed).double()
     yield EVERYTHING, model, tunnel.sample(sequences, generator)

@@ -59,10 +59,11 @@ class ArchitectureRecipe(Recipe):
     def training(self, variant: str, seed: int) -> TunnelTraining:
         """The same for every variant but what it is about."""
         fields: dict[str, Any] = {
-            "grouped heads": {"kv_heads": self.heads // 2},
-            "one key head": {"kv_heads": 1},
-            "sliding window": {"window": self.window},
-            "experts": {"experts": 4, "inner": self.width},  # two are as wide as one of the others
+            "grouped heads": {"num_key_value_heads": self.heads // 2},
+            "one key head": {"num_key_value_heads": 1},
+            "sliding window": {"sliding_window": self.window},
+            # two are as wide as one of the others
+            "experts": {"num_experts": 4, "intermediate_size": self.width},
         }.get(variant, {})
         architecture = Transformer(
             layers=self.layers,

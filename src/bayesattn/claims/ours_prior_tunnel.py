@@ -71,8 +71,8 @@ ENCODINGS: dict[str, dict[str, Any]] = {
     STUDENT: {"prior": "student"},
     GGD_UNIFORM: {"prior": "ggd"},
     GGD: {"prior": "ggd", "prior_options": LOCAL},
-    EXEMPT: {"prior": "ggd", "prior_options": LOCAL, "exempt_header": True},
-    SHARP: {"prior": "ggd", "prior_options": {"init": "sharp"}, "exempt_header": True},
+    EXEMPT: {"prior": "ggd", "prior_options": LOCAL, "exempt": "header"},
+    SHARP: {"prior": "ggd", "prior_options": {"init": "sharp"}, "exempt": "header"},
 }
 """Fields of the transformer. Only the hmm has a header that could be exempt."""
 SSMAX = " + SSMax"
@@ -104,7 +104,7 @@ INGREDIENTS = {
     "long": Ingredient(long=1),
     "long, mixed lengths": Ingredient(long=1, training={"lengths": LENGTHS}),
     "steep slopes": Ingredient(steep=True),
-    "steep slopes, nothing exempt": Ingredient(steep=True, architecture={"exempt_header": False}),
+    "steep slopes, nothing exempt": Ingredient(steep=True, architecture={"exempt": 0}),
     "steep slopes, Muon": Ingredient(steep=True, training=MUON),
     "steep slopes, Muon, thrice as long": Ingredient(steep=True, training=MUON, long=3),
     "Mamba-2": Ingredient(recurrent=True),
@@ -200,7 +200,7 @@ class PriorRecipe(TunnelRecipe):
     def _architecture(self, tunnel: str, encoding: str) -> Transformer:
         fields = ENCODINGS[encoding.removesuffix(SSMAX)]
         if encoding.removesuffix(SSMAX) == LEARNED:
-            fields = {**fields, "max_positions": self.beyond(tunnel).positions}
+            fields = {**fields, "max_position_embeddings": self.beyond(tunnel).positions}
         if encoding.endswith(SSMAX):
             # as published with a learned prior; a prior that is not learned stays what it is
             scope = "content+prior" if fields.get("prior") == "ggd" else "content"

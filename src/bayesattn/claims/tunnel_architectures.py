@@ -86,7 +86,7 @@ def architecture(recipe: EqualRecipe, name: str, tunnel: Tunnel) -> Architecture
     """As large as the transformer, whose header is exempt from the prior."""
     options = {"init": recipe.init}
     transformer = recipe.transformer(
-        recipe.layers, prior="ggd", prior_options=options, exempt_header=True
+        recipe.layers, prior="ggd", prior_options=options, exempt="header"
     )
     if name == TRANSFORMER:
         return transformer

@@ -48,10 +48,10 @@ class HMMRecipe(TunnelRecipe):
     def training(self, variant: str, seed: int) -> TunnelTraining:
         if variant == POSITIONS:
             rows = 2 * self.states + self.stretch * self.length
-            fields: dict[str, Any] = {"encoding": "learned", "max_positions": rows}
+            fields: dict[str, Any] = {"encoding": "learned", "max_position_embeddings": rows}
         else:
             fields = {"prior": "ggd", "prior_options": {"init": "alibi"}}
-            fields["exempt_header"] = variant == EXEMPT
+            fields["exempt"] = "header" if variant == EXEMPT else 0
         tunnel = HMM(self.states, self.states, self.length)
         return TunnelTraining(tunnel, self.transformer(self.layers, **fields), self.config(seed))
 

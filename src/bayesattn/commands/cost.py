@@ -11,12 +11,11 @@ from tyro.conf import Positional, arg
 from bayesattn.commands.options import JsonTarget
 from bayesattn.console import show_rows, write_json
 from bayesattn.errors import UserError
-from bayesattn.models import BayesConfig, BayesForCausalLM
+from bayesattn.models import SIZES, BayesConfig, BayesForCausalLM
 from bayesattn.models.cost import METHODS, Shape, attention_cost, cost
-from bayesattn.models.recipes import RECIPES
 from benchmarks.measure import peak_bytes
 
-MEASURED = (("nano", 128, 8), ("tiny", 128, 8), ("tiny", 512, 2), ("small", 128, 4))
+MEASURED = (("nano", 128, 8), ("tiny", 128, 8), ("tiny", 512, 2), ("mini", 128, 4))
 """Size, length and batch that any machine can run in seconds."""
 GIB = 2**30
 LENGTHS = (1024, 16_384, 65_536, 262_144)
@@ -27,7 +26,7 @@ class CostCommand:
     """Predict operations, memory and time of training a model."""
 
     size: Annotated[Positional[str], arg(metavar="[SIZE]")] = "l12"
-    """nano, tiny, small, or one of the authors' l6 to l24."""
+    """nano, tiny, mini, or one of the authors' l6 to l24."""
     length: int = 512
     """Tokens of a training sequence."""
     batch: int = 1152
@@ -91,19 +90,19 @@ class CostCommand:
         return 0
 
     def _shape(self) -> Shape:
-        if self.size not in RECIPES:
-            raise UserError(f"There is no size {self.size!r}: choose one of {', '.join(RECIPES)}.")
+        if self.size not in SIZES:
+            raise UserError(f"There is no size {self.size!r}: choose one of {', '.join(SIZES)}.")
         if self.precision not in ("fp32", "bf16"):
             raise UserError(f"--precision must be fp32 or bf16, not {self.precision!r}.")
         for name in ("length", "batch", "steps", "micro_batch"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} must be 1 or more.")
-        return Shape.of(RECIPES[self.size]())
+        return Shape.of(SIZES[self.size]())
 
 
 def measured(size: str, length: int, batch: int) -> dict[str, Any]:
     """Predicted and real operations, memory and time of one training step."""
-    config: BayesConfig = RECIPES[size](prior="ggd", ssmax=True, ssmax_scope="content")
+    config: BayesConfig = SIZES[size](prior="ggd", ssmax=True, ssmax_scope="content")
     shape = Shape.of(config)
     model = BayesForCausalLM(config)
     tokens = torch.randint(config.vocab_size, (batch, length))

@@ -22,7 +22,6 @@ from bayesattn.console import make_bar
 from bayesattn.corpora import NeedleMaker, prepare
 from bayesattn.corpora.sentences import Kind, Values
 from bayesattn.drawing import check_format, save_picture
-from bayesattn.evals.horizon import set_horizon
 from bayesattn.evals.lengths import one_length
 from bayesattn.evals.memory import GIBIBYTE
 from bayesattn.evals.passkey import Passkey, passkey
@@ -184,10 +183,9 @@ class LanguagePerplexity(Asking):
 def _open(options: LanguagePasskey | LanguagePerplexity) -> LanguageModel:
     if options.figure is not None:
         check_format(options.figure)
-    model = open_language(options.source, options.step)
-    if options.ssmax_horizon is not None:
-        set_horizon(model, options.ssmax_horizon)
-    return model
+    horizon = options.ssmax_horizon
+    changes = {} if horizon is None else {"ssmax_horizon": horizon}
+    return open_language(options.source, options.step, **changes)
 
 
 class Sofar:

@@ -29,7 +29,7 @@ COMMANDS = {
     "report": Command("bayesattn.commands.report:Report", "write a ledger as one page"),
     "prior draw": Command("bayesattn.commands.report:DrawPrior", "draw a prior to a file"),
     "tunnel train": Command(
-        "bayesattn.commands.tunnel_train:Train", "train a model on a task with an exact posterior"
+        "bayesattn.commands.train:TunnelTrain", "train a model on a task with an exact posterior"
     ),
     "tunnel fidelity": Command(
         "bayesattn.commands.tunnel:TunnelFidelity", "measure a run against the exact posterior"
@@ -41,7 +41,7 @@ COMMANDS = {
         "bayesattn.commands.sula:Sula",
         "compare a language model with exact Bayes in context",
     ),
-    "lm train": Command("bayesattn.commands.lm:LanguageTrain", "train a language model"),
+    "lm train": Command("bayesattn.commands.train:LanguageTrain", "train a language model"),
     "lm generate": Command("bayesattn.commands.lm:LanguageGenerate", "let a model continue a text"),
     "lm export": Command(
         "bayesattn.commands.lm:LanguageExport",

@@ -88,6 +88,8 @@ def _option(name: str, value: Any) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
     if value is True:
         return [flag]
+    if value is False:
+        return [f"--no-{flag[2:]}"]
     if isinstance(value, dict):
         options = cast(dict[str, Any], value)
         return [flag, *(f"{key}={option}" for key, option in options.items())]

@@ -1,13 +1,12 @@
 """Lengths as people write them: "10x" of the training length, or a number of tokens or steps."""
 
-import re
-
+from bayesattn.checks import length_multiple
 from bayesattn.tunnels.base import Tunnel
 
 
 def stretch(tunnel: Tunnel, length: str) -> Tunnel:
     """`tunnel` at a length such as "10x", a multiple of its own, or "50", a number of steps."""
-    factor = _multiple(length, tunnel.horizon)
+    factor = length_multiple(length, tunnel.horizon)
     if factor == 0:
         raise ValueError(f"length is a multiple such as 10x or a number of steps, not {length!r}")
     longer = tunnel if factor == 1 else tunnel.stretched(factor)
@@ -27,7 +26,7 @@ def token_lengths(text: str, trained: int) -> dict[str, int]:
     """
     lengths: dict[str, int] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
-        lengths[word] = round(_multiple(word, trained) * trained)
+        lengths[word] = round(length_multiple(word, trained) * trained)
         if lengths[word] < 1:
             raise ValueError(
                 f"a length is a multiple such as 8x or a number of tokens, not {word!r}"
@@ -42,10 +41,3 @@ def one_length(text: str, trained: int) -> int:
     if more:
         raise ValueError(f"give one length, not {text!r}")
     return length
-
-
-def _multiple(word: str, unit: int) -> float:
-    """How many units long; 0 for what is no length."""
-    if times := re.fullmatch(r"(\d+(?:\.\d+)?)x", word):
-        return float(times[1])
-    return int(word) / unit if re.fullmatch(r"\d+", word) else 0.0

@@ -2,9 +2,8 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from bayesattn.models.config import BayesConfig
+from bayesattn.models.config import SIZES, BayesConfig
 from bayesattn.models.optim import parameter_groups
-from bayesattn.models.recipes import RECIPES
 from bayesattn.models.retrofit import (
     load_prior_state_dict,
     prior_state_dict,
@@ -18,7 +17,7 @@ AutoModel.register(BayesConfig, BayesModel, exist_ok=True)
 AutoModelForCausalLM.register(BayesConfig, BayesForCausalLM, exist_ok=True)
 
 __all__ = [
-    "RECIPES",
+    "SIZES",
     "BayesConfig",
     "BayesForCausalLM",
     "BayesModel",

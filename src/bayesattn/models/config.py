@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
 
 from bayesattn.attention import KERNELS, SCOPES
+from bayesattn.checks import unknown
 from bayesattn.encodings import ENCODINGS, ROPE_TYPES
 from bayesattn.priors import PRIORS, make_prior
 
@@ -29,6 +30,8 @@ _POSITIVE = (
     "num_experts",
     "num_experts_per_tok",
 )
+
+_NAMES = {"prior": PRIORS, "ssmax_scope": SCOPES, "encoding": ENCODINGS, "kernel": KERNELS}
 
 # What transformers, its quantisers and older versions of it pass to any config or save with it,
 # besides its own attributes. Generation settings were once part of a config.
@@ -63,33 +66,8 @@ class BayesConfig(PreTrainedConfig):
     The defaults are the published setting: a learned generalised Gaussian per head and layer that
     starts uniform, SSMax on content and prior, no other encoding, at the authors' 12-layer size.
 
-    Args:
-        intermediate_size: width of the SwiGLU layer; twice `hidden_size` if None.
-        num_key_value_heads: grouped-query attention if fewer than `num_attention_heads`.
-        head_dim: `hidden_size / num_attention_heads` if None.
-        prior: a name from `bayesattn.priors.PRIORS`.
-        prior_options: arguments of that prior, for example `{"init": "mixed"}`.
-        shared_prior: one prior for all layers instead of one per layer.
-        ssmax: scale the logits with the log of the number of visible keys.
-        ssmax_scope: "content+prior" (published) or "content".
-        ssmax_horizon: beyond so many visible keys, such as those of training, further ones count
-            only as far as the prior leaves them in play, so that local heads stay as they are. May
-            be set after training. None counts them all, as published.
-        ssmax_learned: False keeps every temperature at 1.
-        encoding: "none", "rope", "sinusoidal" or "learned" (a table of `max_position_embeddings`
-            rows, and no position beyond it).
-        rope_parameters: transformers' dictionary (rope_type, rope_theta, factor, ...), only with
-            encoding "rope"; theta is 500,000 if not given.
-        sliding_window: number of most recent keys a query sees, its own included. May be changed
-            after training (local RoPE).
-        exempt: this many first keys of a sequence have log-prior 0 at any distance.
-        attention_layers: only the first so many layers attend, the later ones are feed-forward;
-            all of them if None.
-        num_experts: SwiGLU layers side by side in every layer, with a router; one without if None.
-        num_experts_per_tok: how many of them every token uses.
-        kernel: how attention is computed, a name from `bayesattn.attention.KERNELS`.
-        tolerance: share of the posterior that attention may provably leave out, for long prompts on
-            a CPU; None computes all of it. Refused in training.
+    This is the one list of the decoder's choices. What is trained (`LanguageConfig`, the
+    `Transformer` of tunnels) and the command line take their fields and their help from here.
     """
 
     model_type: ClassVar[str] = "bayesattn"
@@ -97,32 +75,64 @@ class BayesConfig(PreTrainedConfig):
     default_theta: ClassVar[float] = 500_000.0
 
     vocab_size: int = 32_768
+    """Number of tokens."""
     hidden_size: int = 768
+    """Width of the residual stream."""
     intermediate_size: int | None = None
+    """Width of the SwiGLU layer; twice the width of the model if not given."""
     num_hidden_layers: int = 12
+    """Number of layers."""
     num_attention_heads: int = 16
+    """Query heads; the width must be a multiple."""
     num_key_value_heads: int | None = None
+    """Key and value heads: grouped-query attention if fewer than query heads."""
     head_dim: int | None = None
+    """Width of a head; width over heads if not given."""
     max_position_embeddings: int = 512
+    """Tokens the model is made for, and rows of the table of encoding learned."""
     rms_norm_eps: float = 1e-5
+    """Added to the mean square in norms."""
     prior: str = "ggd"
+    """Prior over distance: uniform, laplace, ggd, student or bucketed."""
     prior_options: dict | None = None
+    """Arguments of the prior, for example init=mixed."""
     shared_prior: bool = False
+    """One prior for all layers instead of one per layer."""
     ssmax: bool = True
+    """Scale the logits with the log of the number of visible keys."""
     ssmax_scope: str = "content+prior"
+    """What SSMax scales: content+prior (published) or content."""
     ssmax_horizon: int | None = None
+    """Beyond so many visible keys SSMax counts further ones only as far as the prior leaves them in
+    play, so that local heads stay as they are. May be set after training; all keys count, as
+    published, if not given."""
     ssmax_learned: bool = True
+    """Learn a temperature per head; else all stay 1."""
     encoding: str = "none"
+    """Position encoding besides the prior: none, rope, sinusoidal or learned."""
     rope_parameters: RopeParameters | dict | None = None
+    """Arguments of encoding rope as transformers names them, for example rope_theta=10000; theta is
+    500,000 if not given."""
     sliding_window: int | None = None
+    """Number of most recent keys a query sees, its own included; all if not given. May be changed
+    after training (local RoPE)."""
     exempt: int = 0
+    """This many first keys of a sequence have log-prior 0 at any distance."""
     attention_layers: int | None = None
+    """Only the first so many layers attend, the later ones are feed-forward; all if not given."""
     num_experts: int | None = None
+    """SwiGLU layers side by side in every layer, with a router; one without if not given."""
     num_experts_per_tok: int = 2
+    """How many of the experts every token uses."""
     kernel: str = "auto"
+    """How attention is computed: auto, dense, strided or flex."""
     tolerance: float | None = None
+    """Share of the posterior that attention may provably leave out, for long prompts on a CPU; None
+    computes all of it. Refused in training."""
     tie_word_embeddings: bool = False
+    """Use the token table as the last layer, too."""
     use_cache: bool = True
+    """Return a cache of keys and values, except in training."""
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
@@ -131,9 +141,7 @@ class BayesConfig(PreTrainedConfig):
         """Fill in what follows from other fields, then check everything."""
         # PreTrainedConfig keeps any extra keyword: a misspelt setting would have no effect.
         for name in _unknown(kwargs):
-            near = _nearest(name, cutoff=0.6)
-            hint = f"did you mean {near[0]!r}?" if near else "BayesConfig has no such field."
-            raise ValueError(f"unknown setting {name!r}: {hint}")
+            raise unknown("setting", name, _FIELDS, "BayesConfig")
         if self.head_dim is None and self.num_attention_heads > 0:
             if self.hidden_size % self.num_attention_heads:
                 raise ValueError(
@@ -163,7 +171,11 @@ class BayesConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """From a file, in which other programs may have left notes of their own: they are kept."""
-        notes = [name for name in _unknown(config_dict) if not _nearest(name, cutoff=0.75)]
+        notes = [
+            name
+            for name in _unknown(config_dict)
+            if not difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0.75)
+        ]
         known = {name: value for name, value in config_dict.items() if name not in notes}
         found = super().from_dict(known, **kwargs)
         config = found[0] if isinstance(found, tuple) else found
@@ -202,10 +214,8 @@ class BayesConfig(PreTrainedConfig):
             )
         if self.ssmax_horizon is not None and self.ssmax_horizon < 1:
             raise ValueError(f"ssmax_horizon must be 1 or more, or None, not {self.ssmax_horizon}")
-        _one_of("prior", self.prior, PRIORS)
-        _one_of("ssmax_scope", self.ssmax_scope, SCOPES)
-        _one_of("encoding", self.encoding, ENCODINGS)
-        _one_of("kernel", self.kernel, KERNELS)
+        for name, allowed in _NAMES.items():
+            _one_of(name, getattr(self, name), allowed)
         with torch.device("cpu"):  # raises on options the prior does not have
             make_prior(self.prior, self.num_attention_heads, **(self.prior_options or {}))
         if self.encoding == "rope":
@@ -225,19 +235,52 @@ class BayesConfig(PreTrainedConfig):
             )
 
 
+_FIELDS = [field.name for field in fields(BayesConfig)]
+
+
 def _unknown(settings: Iterable[str]) -> list[str]:
     """Names that mean nothing to us or to transformers."""
-    known = _OF_TRANSFORMERS.union(field.name for field in fields(BayesConfig))
+    known = _OF_TRANSFORMERS.union(_FIELDS)
     strange = (name for name in settings if name not in known and not name.startswith("_"))
     return [name for name in strange if not hasattr(PreTrainedConfig, name)]
-
-
-def _nearest(name: str, cutoff: float) -> list[str]:
-    """The field that was meant, if one is so similar."""
-    names = [field.name for field in fields(BayesConfig)]
-    return difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
 
 
 def _one_of(name: str, value: object, allowed: Any) -> None:
     if value not in allowed:
         raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(allowed)}")
+
+
+def _size(hidden_size: int, layers: int, heads: int, **common: Any) -> Callable[..., BayesConfig]:
+    """A function that takes any further settings."""
+    size: dict[str, Any] = {
+        "hidden_size": hidden_size,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }
+    return lambda **settings: BayesConfig(**(common | size | settings))
+
+
+_CPU: dict[str, Any] = {"vocab_size": 64, "max_position_embeddings": 128}
+_AUTHORS: dict[str, Any] = {
+    "vocab_size": 32_768,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+SIZES: dict[str, Callable[..., BayesConfig]] = {
+    "nano": _size(48, 2, 4, **_CPU),  # 0.05M parameters: learns small tasks in seconds
+    "tiny": _size(128, 3, 8, **_CPU),  # 0.5M: learns passkeys in minutes
+    "mini": _size(256, 6, 8, **_CPU),  # 4.0M: an hour on two cores
+    "l6": _size(512, 6, 16, **_AUTHORS),  # 49M
+    "l8": _size(768, 8, 16, **_AUTHORS),  # 98M
+    "l12": _size(768, 12, 16, **_AUTHORS),  # 121M, the model of the paper's headline
+    "l15": _size(1152, 15, 24, **_AUTHORS),  # 275M
+    "l18": _size(1536, 18, 32, **_AUTHORS),  # 525M
+    "l24": _size(2048, 24, 64, **_AUTHORS),  # 1.14B
+}
+"""Ready sizes, any field of which can be overridden: `SIZES["l12"](encoding="rope", ssmax=False)`.
+
+`l6` to `l24` are the authors' (the vocabulary of the Mistral-7B-Instruct-v0.3 tokenizer, SwiGLU of
+twice the width, untied embeddings, trained at 512 tokens). The others train on a CPU; give them the
+vocabulary of your task.
+"""

@@ -1,20 +1,22 @@
 """What a language model is trained on, and what it is: one flat config."""
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from bayesattn.attention.ssmax import Scope
+from bayesattn.checks import changed_fields
 from bayesattn.corpora.sentences import KINDS, Kind
-from bayesattn.models import RECIPES, BayesConfig, BayesForCausalLM
-from bayesattn.models.architectures.transformer import EncodingName
+from bayesattn.models.choices import choices, renamed
+from bayesattn.models.config import SIZES, BayesConfig
+from bayesattn.models.transformer import BayesForCausalLM
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageConfig:
-    """One language model and its text. Every field is a plain JSON value."""
+class Text:
+    """What a language model reads in training."""
 
     corpus: str = "pydoc"
     """Text: pydoc, a file (.txt, .md, .jsonl), a folder of them, or hf:NAME[:CONFIG[:SPLIT]]."""
@@ -28,73 +30,45 @@ class LanguageConfig:
     """What is hidden in some of the sequences."""
     needle_share: float = 0.9
     """Share of the sequences that begin with a needle prompt; the rest of each is text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageConfig(choices(), Text):
+    """One language model and its text. Every field is a plain JSON value.
+
+    Besides these fields it has one for each choice of `BayesConfig`.
+    """
+
     size: str = "tiny"
-    """Of the model, a name from `bayesattn.models.RECIPES`: nano, tiny, small, l6 to l24."""
+    """Size of the model: nano, tiny, mini, or one of the authors' l6 to l24."""
     layers: int | None = None
     """Number of layers; that of the size if not given."""
     width: int | None = None
     """Width of the model; that of the size if not given."""
     heads: int | None = None
     """Query heads; those of the size if not given."""
-    prior: str = "ggd"
-    """Prior over distance: uniform, laplace, ggd, student or bucketed."""
-    prior_options: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the prior, for example init mixed."""
-    shared_prior: bool = False
-    """One prior for all layers instead of one per layer."""
-    encoding: EncodingName = "none"
-    """Position encoding besides the prior."""
-    rope_parameters: dict[str, Any] = field(default_factory=dict)
-    """Arguments of encoding rope, for example rope_theta 10000."""
-    ssmax: bool = True
-    """Scale the logits with the log of the number of visible keys."""
-    ssmax_scope: Scope = "content+prior"
-    """What SSMax scales."""
-    ssmax_learned: bool = True
-    """Learn a temperature per head; else all stay 1."""
-    window: int | None = None
-    """Number of most recent keys a query sees, its own included; all if not given."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError with one sentence about the first field that cannot work."""
         if self.length < 2:
             raise ValueError(f"length must be 2 or more tokens, not {self.length}.")
         if not 0 <= self.needle_share <= 1:
             raise ValueError(f"needle_share must be a share from 0 to 1, not {self.needle_share}.")
-        for name in ("corpus_tokens", "layers", "width", "heads", "window"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be a positive integer, not {value}.")
-        for name, allowed in (("needles", KINDS), ("size", RECIPES)):
+        if self.corpus_tokens is not None and self.corpus_tokens < 1:
+            raise ValueError(f"corpus_tokens must be a positive integer, not {self.corpus_tokens}.")
+        for name, allowed in (("needles", KINDS), ("size", SIZES)):
             value = getattr(self, name)
             if value not in allowed:
                 raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(allowed)}.")
         self.model_config()
 
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """From the config of a run, also of an older version."""
+        return cls(**renamed(stored))
+
     def model_config(self, **changes: Any) -> BayesConfig:
         """The model alone, as the config of a `BayesForCausalLM`; `changes` replace its fields."""
-        known = {field.name for field in fields(BayesConfig)}
-        if strange := changes.keys() - known:
-            raise ValueError(f"the model has no setting {min(strange)!r} that could be changed.")
-        size = {
-            "num_hidden_layers": self.layers,
-            "hidden_size": self.width,
-            "num_attention_heads": self.heads,
-        }
-        settings = {
-            **{name: value for name, value in size.items() if value is not None},
-            "max_position_embeddings": self.length,
-            "prior": self.prior,
-            "prior_options": self.prior_options,
-            "shared_prior": self.shared_prior,
-            "encoding": self.encoding,
-            "rope_parameters": self.rope_parameters or None,
-            "ssmax": self.ssmax,
-            "ssmax_scope": self.ssmax_scope,
-            "ssmax_learned": self.ssmax_learned,
-            "sliding_window": self.window,
-        }
-        return RECIPES[self.size](**settings | changes)
+        return self.decoder(self.length, SIZES[self.size], **changes)
 
     def build(
         self, tokenizer: PreTrainedTokenizerBase, seed: int, **changes: Any
@@ -112,5 +86,5 @@ class LanguageConfig:
             return BayesForCausalLM(config)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields: `LanguageConfig(**language.to_dict()) == language`."""
-        return asdict(self)
+        """The fields that were chosen: `LanguageConfig.read(language.to_dict()) == language`."""
+        return changed_fields(self)

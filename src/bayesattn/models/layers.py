@@ -22,7 +22,7 @@ from bayesattn.attention.ssmax import Scope
 from bayesattn.encodings import Rotation
 from bayesattn.models.config import BayesConfig
 from bayesattn.models.layout import Layout
-from bayesattn.priors import Prior, make_prior
+from bayesattn.priors import Prior, Uniform, make_prior
 
 # What `attn_implementation` means here; None leaves the choice to config.kernel.
 KERNEL_OF: dict[str, Kernel | None] = {
@@ -47,6 +47,11 @@ def build_prior(config: BayesConfig) -> Prior:
     """The prior that `config` names, never in half precision."""
     with full_precision():
         return make_prior(config.prior, config.num_attention_heads, **(config.prior_options or {}))
+
+
+def shared_table(prior: Prior | None, length: int) -> Tensor | None:
+    """[H, length] of the prior that all layers share; None if there is none, or nothing to add."""
+    return None if prior is None or isinstance(prior, Uniform) else prior.table(length)
 
 
 def build_ssmax(config: BayesConfig) -> SSMax | None:

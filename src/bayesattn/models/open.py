@@ -17,6 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from bayesattn.corpora import fingerprint, load_tokenizer
 from bayesattn.models.architectures import Predictor, build, make_architecture
+from bayesattn.models.choices import tokens_of
 from bayesattn.models.hugging_face import (
     fresh_model,
     longest_input,
@@ -69,9 +70,7 @@ def open_tunnel(
         architecture = make_architecture(**run.config["architecture"])
         training = run.config["training"]
     longest = max(training.get("lengths", (1.0,)))  # the model has room for the longest sequence
-    model = build(
-        architecture, tunnel if longest == 1 else tunnel.stretched(longest), training["seed"]
-    )
+    model = build(architecture, tunnel if longest == 1 else tunnel.stretched(longest), seed=0)
     load_model_tensors(model, run.weights(step))
     return model.eval(), tunnel
 
@@ -111,7 +110,7 @@ def open_language(
         revision: branch, tag or commit of a model on the hub.
         eager: compute attention step by step, so that it can be watched.
         changes: settings of the model's config that need no training, such as sliding_window=128
-            (local RoPE) or rope_parameters (YaRN, dynamic NTK).
+            (local RoPE), rope_parameters (YaRN, dynamic NTK) or ssmax_horizon="1x".
     """
     exact = None if dtype is None else parse_dtype(dtype)
     found = _revised(source if isinstance(source, Source | Run) else find(source), revision)
@@ -126,6 +125,8 @@ def open_language(
         settings |= {"attn_implementation": "eager"} if eager else {}
         opened = _of_hugging_face(found, settings, random_init, changes)
     model: Any = opened.model
+    if "ssmax_horizon" in changes and not getattr(model.config, "ssmax", False):
+        raise SourceError(f"{opened.name} has no SSMax, so it has no horizon to set.")
     if exact is not None:
         model.to(exact)
     if eager:
@@ -153,7 +154,7 @@ def language_config(source: Source) -> PreTrainedConfig:
 def language_of(run: Run) -> LanguageConfig:
     """The language model that a run was made of."""
     with run.reading("language model"):
-        return LanguageConfig(**run.config["language"])
+        return LanguageConfig.read(run.config["language"])
 
 
 def _revised(found: Source | Run, revision: str | None) -> Source | Run:
@@ -184,8 +185,7 @@ def _of_run(
             f"The run in {run.folder} was trained with another tokenizer than "
             f"{language.tokenizer!r} is now: restore the one it had."
         )
-    seed = run.config["training"]["seed"] if random_init is None else random_init
-    model = language.build(tokenizer, seed, **changes)
+    model = language.build(tokenizer, random_init or 0, **changes)
     if random_init is None:
         load_model_tensors(model, run.weights(step))
     return LanguageModel(model, tokenizer, language.length, run.folder.resolve().name)
@@ -194,6 +194,9 @@ def _of_run(
 def _of_hugging_face(
     source: Source, settings: dict[str, Any], random_init: int | None, changes: dict[str, Any]
 ) -> LanguageModel:
+    if isinstance(horizon := changes.get("ssmax_horizon"), str):
+        length = longest_input(read_config(source)) or UNLIMITED
+        changes = changes | {"ssmax_horizon": tokens_of(horizon, length)}
     config = read_config(source, changes)
     tokenizer = read_tokenizer(source, config)
     if random_init is None:

@@ -21,9 +21,10 @@ from bayesattn.models.layers import (
     build_prior,
     full_precision,
     keep_frozen,
+    shared_table,
 )
 from bayesattn.models.layout import lay_out
-from bayesattn.priors import Prior, Uniform
+from bayesattn.priors import Prior
 
 # Keywords that Hugging Face code passes to any model and that cannot change the result here.
 _HARMLESS = {"output_attentions", "output_hidden_states", "num_items_in_batch", "token_type_ids"}
@@ -164,9 +165,7 @@ class BayesModel(BayesPreTrainedModel):
 
         x = self.encoding.embed(x, layout.positions)
         rotation = self.encoding.rotation(layout.positions, x.dtype)
-        table = None
-        if self.prior is not None and not isinstance(self.prior, Uniform):
-            table = self.prior.table(layout.length)
+        table = shared_table(self.prior, layout.length)
         output_attentions = kwargs.get("output_attentions")
         if output_attentions is None:
             output_attentions = self.config.output_attentions

@@ -33,7 +33,7 @@ from bayesattn.models.open import open_tunnel
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import Captured, capture
 from bayesattn.probes.measured import NotApplicableError, plain
-from bayesattn.training import Run
+from bayesattn.training import Run, TrainConfig
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.tunnels import Batch
 
@@ -142,7 +142,7 @@ def _milestones(run: Run) -> list[int]:
     Others were written when a while had passed, so it depends on the machine whether they exist.
     """
     steps = run.steps()
-    meant = {*checkpoint_steps(run.config["training"]["steps"]), *steps[-1:]}
+    meant = {*checkpoint_steps(TrainConfig(**run.config["training"]).steps), *steps[-1:]}
     return [step for step in steps if step in meant]
 
 

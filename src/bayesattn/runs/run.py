@@ -8,7 +8,7 @@ finished.json      there once the run is complete: final metrics and seconds
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -31,6 +31,7 @@ from bayesattn.system import commit, environment
 
 NOT_COMPARED = ("command", "training.track")
 """Parts of a config that do not decide the result."""
+Reader = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class Run:
@@ -42,13 +43,18 @@ class Run:
         self.checkpoints = folder / "checkpoints"
 
     @classmethod
-    def create(cls, folder: Path | str, config: Mapping[str, Any]) -> Self:
-        """Begin a run in an empty or new folder; in one with the same config, continue it."""
+    def create(
+        cls, folder: Path | str, config: Mapping[str, Any], read: Reader | None = None
+    ) -> Self:
+        """Begin a run in an empty or new folder; in one with the same config, continue it.
+
+        `read` brings configs, of which one may be of an older version, into a form to compare.
+        """
         folder = Path(folder)
         plain = _plain(config)
         if (folder / "config.json").exists():
             run = cls.open(folder)
-            run.require_same(plain)
+            run.require_same(plain, read)
             return run
         with files.writing(str(folder), "choose another folder"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -80,11 +86,12 @@ class Run:
         except ValueError:
             raise DamagedRunError(f"config.json in {folder} is damaged: it is no JSON.") from None
 
-    def require_same(self, config: Mapping[str, Any]) -> None:
+    def require_same(self, config: Mapping[str, Any], read: Reader | None = None) -> None:
         """Refuse a config that differs from this run's, naming the fields that do."""
+        read = read or dict
         differing = [
-            f"{name} ({_shown(ours)} there, {_shown(theirs)} now)"
-            for name, ours, theirs in _differences(self.config, _plain(config))
+            f"{name} ({_shown(one)} there, {_shown(other)} now)"
+            for name, one, other in _differences(_plain(read(self.config)), _plain(read(config)))
             if name not in NOT_COMPARED
         ]
         if differing:
@@ -159,7 +166,7 @@ class Run:
             yield
         except KeyError as error:
             raise RunError(f"The run in {self.folder} is not of a {kind}: no {error}.") from None
-        except TypeError as error:  # a field that no class here has
+        except (TypeError, ValueError) as error:  # a field that no class here has
             raise RunError(
                 f"The run in {self.folder} was made by another version of bayesattn, "
                 f"{self.environment.get('bayesattn', 'an unknown one')} ({error}): use that one."

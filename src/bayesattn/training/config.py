@@ -1,21 +1,19 @@
 """How to train: one flat config for tunnels and language models."""
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from bayesattn.checks import Strict, changed_fields
 from bayesattn.training.schedule import (
     evaluation_interval,
     warmup_cosine,
     warmup_stable_decay,
 )
 
-LATER = ("schedule", "floor", "accumulate", "precision", "track", "lengths")
-"""Fields that older runs do not have: they were trained with the defaults of these."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Strict):
     """One training. The result is a function of this config, the task, the model and the machine.
 
     Every field is a plain JSON value, and a run can only be resumed with the same ones.
@@ -137,16 +135,8 @@ class TrainConfig:
         return warmup_stable_decay(step, self.steps, self.warmup, self.decay, self.floor)
 
     def to_dict(self) -> dict[str, Any]:
-        """What a run keeps. Fields that came later are left out while they are what they were.
-
-        So an older run is still the same run: it can be resumed, and studies find it.
-        """
-        defaults = {field.name: field.default for field in fields(self)}
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in LATER or value != defaults[name]
-        }
+        """The fields that were chosen; a run keeps these."""
+        return changed_fields(self)
 
 
 def _require(good: bool, name: str, allowed: str, value: object) -> None:

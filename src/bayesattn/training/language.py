@@ -8,7 +8,7 @@ from bayesattn.models.language_config import LanguageConfig
 from bayesattn.runs import Run
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.language_data import make_task
-from bayesattn.training.loop import finish, shared_run
+from bayesattn.training.loop import finish, in_present_words, shared_run
 from bayesattn.training.timing import steps_within
 from bayesattn.training.trackers import require_tracker
 
@@ -62,7 +62,7 @@ def parse_config(run: Run) -> tuple[LanguageConfig, TrainConfig]:
     """What a run was made of."""
     with run.reading("language model"):
         language, training = run.config["language"], run.config["training"]
-        return LanguageConfig(**language), TrainConfig(**training)
+        return LanguageConfig.read(language), TrainConfig(**training)
 
 
 def _finished(folder: Path | str, config: dict[str, Any]) -> Run | None:
@@ -71,5 +71,5 @@ def _finished(folder: Path | str, config: dict[str, Any]) -> Run | None:
         return None
     run = Run.open(folder)
     if run.finished:
-        run.require_same(config | {"data": run.config.get("data")})
+        run.require_same(config | {"data": run.config.get("data")}, in_present_words)
     return run if run.finished else None

@@ -7,15 +7,17 @@ checkpoints can be made whenever wanted without changing it.
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from bayesattn.models.architectures import make_architecture
+from bayesattn.models.language_config import LanguageConfig
 from bayesattn.runs import DivergedError, Interrupted, Run, load_model_tensors
 from bayesattn.system import keep_memory
 from bayesattn.training.config import TrainConfig
@@ -25,6 +27,7 @@ from bayesattn.training.progress import Bar
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.training.task import Task
 from bayesattn.training.trackers import Track, tracking
+from bayesattn.tunnels import make_tunnel
 
 Stopped = Literal["finished", "target", "interrupted"]
 CHECKPOINT_SHARE = 0.02
@@ -82,9 +85,26 @@ def shared_run(folder: Path | str, config: dict[str, Any]) -> Run:
     """The run in `folder`, created or compared with `config` by the first of several processes."""
     accelerator = make_accelerator()
     if accelerator.is_main_process:
-        Run.create(folder, config)
+        Run.create(folder, config, in_present_words)
     accelerator.wait_for_everyone()
     return Run.open(folder)
+
+
+def in_present_words(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's config with every field of this version, so that older runs are the same runs."""
+    readers: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "tunnel": lambda stored: make_tunnel(**stored),
+        "architecture": lambda stored: make_architecture(**stored),
+        "language": LanguageConfig.read,
+        "training": lambda stored: TrainConfig(**stored),
+    }
+    found = dict(config)
+    for name, read in readers.items():
+        if name in found:
+            with suppress(TypeError, ValueError):  # of another version: it differs as it is
+                part = read(found[name])
+                found[name] = part.to_dict() | asdict(part)
+    return found
 
 
 def finish(

@@ -14,6 +14,7 @@ from bayesattn.runs import Run, TrainingError
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.loop import finish, shared_run
 from bayesattn.training.schedule import WATCH_SEED
+from bayesattn.training.timing import steps_within
 from bayesattn.training.trackers import require_tracker
 from bayesattn.tunnels import Batch, Tunnel, make_tunnel
 
@@ -97,6 +98,15 @@ def train_tunnel(
         return run
     task = TunnelTask(tunnel, config.labels, config.lengths)
     return finish(run, task, model, config, progress, "bayesattn tunnel train")
+
+
+def steps_for(
+    minutes: float, tunnel: Tunnel, architecture: Architecture, config: TrainConfig
+) -> int:
+    """Steps of such a training that take about `minutes`, which trying a few shows."""
+    task = TunnelTask(tunnel, config.labels, config.lengths)
+    model = build(architecture, longest(tunnel, config), config.seed)
+    return steps_within(minutes, task, model, config)
 
 
 def run_config(

@@ -33,11 +33,13 @@ SHAPES = {"tokens": TOKENS, "features": FEATURES}
 
 ARCHITECTURES = {
     "uniform": Transformer(width=16),
-    "ggd": Transformer(width=16, prior="ggd", prior_options={"init": "mixed"}, exempt_header=True),
-    "rope": Transformer(width=16, encoding="rope", ssmax=True, kv_heads=2),
-    "learned": Transformer(width=16, encoding="learned", window=5),
-    "late": Transformer(width=16, layers=3, prior="laplace", attention_layers=1, inner=24),
-    "experts": Transformer(width=16, experts=4),
+    "ggd": Transformer(width=16, prior="ggd", prior_options={"init": "mixed"}, exempt="header"),
+    "rope": Transformer(width=16, encoding="rope", ssmax=True, num_key_value_heads=2),
+    "learned": Transformer(width=16, encoding="learned", sliding_window=5),
+    "late": Transformer(
+        width=16, layers=3, prior="laplace", attention_layers=1, intermediate_size=24
+    ),
+    "experts": Transformer(width=16, num_experts=4),
     "lstm": LSTM(width=16),
     "mamba": Mamba(width=16),
     **{context: MLP(width=16, context=context) for context in CONTEXTS},

@@ -17,7 +17,7 @@ BUDGETS = (60_000, 700_000)
 SIZED = [
     Transformer(),
     Transformer(heads=8, layers=4, prior="ggd", encoding="rope"),
-    Transformer(layers=3, attention_layers=1, encoding="learned", inner=64),
+    Transformer(layers=3, attention_layers=1, encoding="learned", intermediate_size=64),
     LSTM(),
     Mamba(),
     *(MLP(context=context) for context in ("position", "flattened", "mean", "convolution")),
@@ -38,7 +38,9 @@ def test_within_two_percent(architecture, tunnel):
     for budget in BUDGETS:
         matched = match_parameters(architecture, tunnel, budget)
         assert abs(count_parameters(matched, tunnel) - budget) <= 0.02 * budget
-        kept = {k: v for k, v in matched.to_dict().items() if k not in ("width", "inner")}
+        kept = {
+            k: v for k, v in matched.to_dict().items() if k not in ("width", "intermediate_size")
+        }
         assert kept == {k: architecture.to_dict()[k] for k in kept}
 
 
@@ -49,8 +51,8 @@ def test_a_budget_that_is_met_changes_nothing():
 
 
 def test_the_ratio_of_inner_to_width_is_kept():
-    matched = match_parameters(MLP(width=64, inner=64), TUNNELS[0], 200_000)
-    assert matched.inner == matched.width
+    matched = match_parameters(MLP(width=64, intermediate_size=64), TUNNELS[0], 200_000)
+    assert matched.intermediate_size == matched.width
 
 
 def test_a_frozen_prior_does_not_count():

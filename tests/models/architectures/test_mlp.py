@@ -49,7 +49,7 @@ def test_convolution_is_over_the_last_few(x):
 
 @torch.no_grad()
 def test_a_layer_is_context_then_feed_forward():
-    predictor = build(MLP(context="mean", layers=1, width=16, inner=24), TOKENS, seed=0)
+    predictor = build(MLP(context="mean", layers=1, width=16, intermediate_size=24), TOKENS, seed=0)
     x, made = predictor.hidden(TOKENS.inputs(2))
     layer = predictor.body.layers[0]
     norm, mix = layer.mix
@@ -81,7 +81,7 @@ def test_flattened_has_no_slot_beyond_its_length():
     [
         ({"context": "bag"}, "unknown context 'bag'; choose one of position, flattened, mean, con"),
         ({"kernel": 3}, "kernel needs context 'convolution', not 'position'"),
-        ({"inner": 0}, "inner must be a positive integer, not 0"),
+        ({"intermediate_size": 0}, "intermediate_size must be a positive integer, not 0"),
     ],
 )
 def test_bad_fields(fields, message):

@@ -22,20 +22,33 @@ def test_json_round_trip(name):
 def test_options_belong_to_one_architecture():
     first, second = Transformer(), Transformer()
     assert first.prior_options is not second.prior_options
-    first.to_dict()["prior_options"]["init"] = "mixed"
-    assert first.prior_options == {}
+    chosen = Transformer(prior="ggd", prior_options={"init": "mixed"})
+    chosen.to_dict()["prior_options"]["init"] = "alibi"
+    assert chosen.prior_options == {"init": "mixed"}
 
 
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
         ("lsmt", {}, r"unknown architecture 'lsmt' \(did you mean 'lstm'\?\); choose one of trans"),
-        ("lstm", {"prior": "ggd"}, "lstm has no attention, so it takes no prior; its fields are l"),
-        ("mamba", {"exempt_header": True}, "mamba has no attention, so it takes no exempt_header"),
-        ("mlp", {"encoding": "rope"}, "mlp has no attention, so it takes no encoding; its fields"),
-        ("lstm", {"inner": 4}, "lstm has no field 'inner'; its fields are layers, width"),
-        ("lstm", {"experts": 4}, "lstm has no field 'experts'; its fields are layers, width"),
-        ("transformer", {"depth": 4}, "transformer has no field 'depth'; its fields are layers, w"),
+        ("lstm", {"prior": "ggd"}, "only the transformer has prior; lstm has layers, width"),
+        (
+            "mamba",
+            {"exempt": "header"},
+            "only the transformer has exempt; mamba has layers, width, st",
+        ),
+        ("mlp", {"encoding": "rope"}, "only the transformer has encoding; mlp has layers, width"),
+        (
+            "lstm",
+            {"intermediate_size": 4},
+            "only the transformer has intermediate_size",
+        ),
+        ("lstm", {"num_experts": 4}, "only the transformer has num_experts; lstm"),
+        (
+            "transformer",
+            {"slidng_window": 4},
+            "unknown field 'slidng_window': did you mean 'sliding_w",
+        ),
     ],
 )
 def test_unknown_names_and_fields(name, fields, message):

@@ -4,16 +4,16 @@ import torch
 import bayesattn.models.layers as layers
 from bayesattn.encodings import Learned
 from bayesattn.models import BayesModel
-from bayesattn.models.architectures import Transformer, build
+from bayesattn.models.architectures import Transformer, build, make_architecture
 from tests.models.architectures.common import FEATURES, TOKENS, Shape
 
 VARIANTS = [
     {},
-    {"prior": "ggd", "prior_options": {"init": "mixed"}, "exempt_header": True},
-    {"encoding": "rope", "kv_heads": 2, "window": 4},
-    {"encoding": "learned", "ssmax": True, "ssmax_scope": "content", "inner": 20},
+    {"prior": "ggd", "prior_options": {"init": "mixed"}, "exempt": "header"},
+    {"encoding": "rope", "num_key_value_heads": 2, "sliding_window": 4},
+    {"encoding": "learned", "ssmax": True, "ssmax_scope": "content", "intermediate_size": 20},
     {"layers": 3, "attention_layers": 1, "prior": "laplace"},
-    {"experts": 3, "inner": 12},
+    {"num_experts": 3, "intermediate_size": 12},
 ]
 
 
@@ -36,18 +36,18 @@ def test_every_field_reaches_the_config():
         layers=3,
         width=24,
         heads=6,
-        kv_heads=2,
-        inner=20,
+        num_key_value_heads=2,
+        intermediate_size=20,
         prior="laplace",
         prior_options={"learned": False},
         encoding="rope",
         ssmax=True,
         ssmax_scope="content",
-        window=5,
-        exempt_header=True,
+        sliding_window=5,
+        exempt="header",
         attention_layers=2,
-        max_positions=99,
-        experts=3,
+        max_position_embeddings=99,
+        num_experts=3,
     )
     config = architecture.config(TOKENS)
     assert (config.num_hidden_layers, config.hidden_size, config.intermediate_size) == (3, 24, 20)
@@ -63,8 +63,8 @@ def test_every_field_reaches_the_config():
     assert plain.max_position_embeddings == 13 and plain.num_experts is None
 
 
-@pytest.mark.parametrize(("exempt_header", "expected"), [(True, 3), (False, 0)])
-def test_the_header_is_exempt_in_attend(exempt_header, expected, monkeypatch):
+@pytest.mark.parametrize(("exempt", "expected"), [("header", 3), (0, 0), (2, 2)])
+def test_the_header_is_exempt_in_attend(exempt, expected, monkeypatch):
     seen = []
 
     def attend(*args, **kwargs):
@@ -73,7 +73,7 @@ def test_the_header_is_exempt_in_attend(exempt_header, expected, monkeypatch):
 
     original = layers.attend
     monkeypatch.setattr(layers, "attend", attend)
-    architecture = Transformer(width=16, prior="ggd", exempt_header=exempt_header)
+    architecture = Transformer(width=16, prior="ggd", exempt=exempt)
     build(architecture, FEATURES, seed=0)(FEATURES.inputs(2))
     assert seen == [expected, expected]
 
@@ -86,14 +86,18 @@ def test_an_exempt_header_does_not_fade_with_distance():
     other = inputs.clone()
     other[:, 0] += 1
     moved = {}
-    for exempt in (True, False):
+    for exempt in ("header", 0):
         architecture = Transformer(
-            width=16, layers=1, prior="laplace", prior_options=options, exempt_header=exempt
+            width=16,
+            layers=1,
+            prior="laplace",
+            prior_options=options,
+            exempt=exempt,
         )
         predictor = build(architecture, FEATURES, seed=0)
         moved[exempt] = (predictor(inputs) - predictor(other))[:, -1].abs().max()
-    assert moved[True] > 1e-3
-    assert moved[False] < 1e-6
+    assert moved["header"] > 1e-3
+    assert moved[0] < 1e-6
 
 
 @torch.no_grad()
@@ -107,7 +111,9 @@ def test_learned_positions():
     torch.testing.assert_close(first[0], predictor.embedding.weight[0] + encoding.table)
     with pytest.raises(ValueError, match="positions 0 to 12 only.*max_position_embeddings"):
         predictor(torch.zeros(1, 14, dtype=torch.long))
-    longer = build(Transformer(width=16, encoding="learned", max_positions=40), TOKENS, seed=0)
+    longer = build(
+        Transformer(width=16, encoding="learned", max_position_embeddings=40), TOKENS, seed=0
+    )
     assert longer(Shape(positions=40).inputs(1)).shape == (1, 40, 5)
 
 
@@ -117,13 +123,13 @@ def test_learned_positions():
         ({"layers": 0}, "layers must be a positive integer, not 0"),
         ({"width": -4}, "width must be a positive integer, not -4"),
         ({"heads": 0}, "heads must be a positive integer, not 0"),
-        ({"window": 0}, "window must be a positive integer, not 0"),
+        ({"sliding_window": 0}, "window must be a positive integer, not 0"),
         ({"width": 66}, "width 66 is not a multiple of heads 4"),
-        ({"kv_heads": 3}, "heads 4 is not a multiple of kv_heads 3"),
+        ({"num_key_value_heads": 3}, "heads 4 is not a multiple of num_key_value_heads 3"),
         ({"encoding": "alibi"}, "unknown encoding 'alibi'; choose one of none, rope, sin"),
-        ({"encoding": "rope", "width": 20}, "make width a multiple of 8"),
+        ({"encoding": "rope", "width": 20}, "encoding 'rope' needs an even head_dim, not 5"),
         ({"ssmax_scope": "prior"}, "unknown ssmax_scope 'prior'; choose one of content"),
-        ({"experts": 1}, "experts 1 leaves no choice of two; leave it out, or take 2 or more"),
+        ({"num_experts": 1}, "num_experts_per_tok 2 is more than num_experts 1; leave num_exp"),
         ({"attention_layers": 3}, "attention_layers 3 is more than layers 2; leave it out"),
         ({"prior": "gauss"}, "unknown prior 'gauss'"),
         ({"prior": "ggd", "prior_options": {"init": "best"}}, "init"),
@@ -136,6 +142,30 @@ def test_bad_fields_are_refused_in_one_sentence(fields, message):
     assert "\n" not in str(caught.value)
 
 
-def test_an_older_run_without_experts_is_the_same_run():
-    assert "experts" not in Transformer().to_dict()
-    assert Transformer(experts=4).to_dict()["experts"] == 4
+def test_a_run_keeps_what_was_chosen():
+    assert Transformer().to_dict() == {"name": "transformer"}
+    assert Transformer(num_experts=4).to_dict() == {"name": "transformer", "num_experts": 4}
+
+
+def test_an_older_run_is_read_under_its_old_names():
+    old = {"kv_heads": 2, "inner": 20, "window": 5, "experts": None, "max_positions": 9}
+    new = {"num_key_value_heads": 2, "intermediate_size": 20, "sliding_window": 5}
+    expected = Transformer(**new, max_position_embeddings=9, exempt="header")
+    assert make_architecture("transformer", **old, exempt_header=True) == expected
+    plain = make_architecture("transformer", exempt_header=False, ssmax_scope="content+prior")
+    assert plain == Transformer()
+
+
+def test_a_shared_prior_is_one_prior_and_acts():
+    local = {
+        "prior": "laplace",
+        "prior_options": {"slopes": [50.0] * 4, "learned": True},
+        "shared_prior": True,
+    }
+    predictor = build(Transformer(width=16, layers=2, **local), FEATURES, seed=0)
+    names = [name for name, _ in predictor.named_parameters() if "prior" in name]
+    assert len(names) == 1 and names[0].startswith("body.prior.")
+    inputs = FEATURES.inputs(2)
+    other = inputs.clone()
+    other[:, 0] += 1
+    assert (predictor(inputs) - predictor(other))[:, -1].abs().max() < 1e-6

@@ -4,16 +4,16 @@
 64
 """
 
+from dataclasses import fields
 from typing import Any
 
 from bayesattn.checks import registered
-from bayesattn.models.architectures.base import Architecture, Body, TunnelShape, field_names
-from bayesattn.models.architectures.lstm import LSTM
-from bayesattn.models.architectures.mamba import Mamba
+from bayesattn.models.architectures.base import Architecture, Body, Predictor, build
 from bayesattn.models.architectures.matching import count_parameters, match_parameters
 from bayesattn.models.architectures.mlp import MLP
-from bayesattn.models.architectures.predictor import Predictor, build
+from bayesattn.models.architectures.recurrent import LSTM, Mamba
 from bayesattn.models.architectures.transformer import Transformer
+from bayesattn.models.choices import renamed
 
 __all__ = [
     "ARCHITECTURES",
@@ -24,7 +24,6 @@ __all__ = [
     "Mamba",
     "Predictor",
     "Transformer",
-    "TunnelShape",
     "build",
     "count_parameters",
     "make_architecture",
@@ -35,21 +34,17 @@ ARCHITECTURES: dict[str, type[Architecture]] = {
     kind.name: kind for kind in (Transformer, LSTM, Mamba, MLP)
 }
 
-# Fields of the transformer that are not about attention: other architectures may lack them too.
-_GENERAL = ("layers", "width", "inner", "max_positions", "experts")
 
+def make_architecture(name: str, **given: Any) -> Architecture:
+    """The architecture called `name`, one of `ARCHITECTURES`, with these fields.
 
-def make_architecture(name: str, **fields: Any) -> Architecture:
-    """The architecture called `name`, one of `ARCHITECTURES`, with these fields."""
+    They may be those of an older run's config.json.
+    """
     kind = registered("architecture", name, ARCHITECTURES)
-    allowed = field_names(kind)
-    for field in fields:
-        if field in allowed:
-            continue
-        listed = ", ".join(allowed)
-        if field in field_names(Transformer) and field not in _GENERAL:
-            raise ValueError(
-                f"{name} has no attention, so it takes no {field}; its fields are {listed}"
-            )
-        raise ValueError(f"{name} has no field {field!r}; its fields are {listed}")
-    return kind(**fields)
+    chosen = renamed(given)
+    own = [field.name for field in fields(kind)]
+    for one in chosen:
+        if one not in own and one in (field.name for field in fields(Transformer)):
+            names = ", ".join(own)
+            raise ValueError(f"only the transformer has {one}; {name} has {names}")
+    return kind(**chosen)

@@ -1,46 +1,22 @@
-"""What every architecture is: a few plain fields, and the body they describe.
+"""What every architecture is, and the model of a tunnel that it becomes.
 
     logits = head( norm( body( embedding(inputs) ) ) )
 
-Embedding, norm and head are the same for all (`predictor.py`); an architecture is the body between
-them, causal and of one width throughout. Shapes: B batch, T positions, D width.
+Embedding, norm and head are the same for all; an architecture is a few plain fields and the body
+they describe, causal and of one width throughout.
+Shapes: B batch, T positions, S scored positions, D width, C outcomes.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
-
-class TunnelShape(Protocol):
-    """What an architecture needs to know of a tunnel; every `bayesattn.tunnels.Tunnel` has it."""
-
-    @property
-    def outcomes(self) -> int:
-        """Size of the predicted distribution."""
-        ...
-
-    @property
-    def vocabulary(self) -> int | None:
-        """Number of tokens, if inputs are tokens [B, T]."""
-        ...
-
-    @property
-    def features(self) -> int | None:
-        """Number of features, if inputs are [B, T, features]."""
-        ...
-
-    @property
-    def prefix(self) -> int:
-        """Positions before the first step: the header."""
-        ...
-
-    @property
-    def positions(self) -> int:
-        """Length T of the inputs."""
-        ...
+from bayesattn.checks import Strict, changed_fields
+from bayesattn.tunnels import Tunnel
 
 
 class Body(nn.Module, ABC):
@@ -51,19 +27,16 @@ class Body(nn.Module, ABC):
         """The states [B, T, D] that enter the first layer, then those that leave each layer."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The last of `stages`."""
         for state in self.stages(x):
             x = state
         return x
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture(ABC):
+class Architecture(Strict, ABC):
     """Base of all architectures; fields are plain JSON values."""
 
     name: ClassVar[str]
-    later: ClassVar[tuple[str, ...]] = ()
-    """Fields that older runs do not have."""
 
     layers: int = 2
     """Number of layers."""
@@ -71,11 +44,10 @@ class Architecture(ABC):
     """Width of embeddings, states and layers."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError with one sentence about the first field that cannot work."""
         self._check_positive("layers", "width")
 
     @abstractmethod
-    def body(self, tunnel: TunnelShape) -> Body:
+    def body(self, tunnel: Tunnel) -> Body:
         """The layers, for inputs of this tunnel, with weights drawn from torch's global state."""
 
     def width_multiple(self) -> int:
@@ -83,18 +55,8 @@ class Architecture(ABC):
         return 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and fields: `make_architecture(**architecture.to_dict())` is the same again.
-
-        Fields that came later are left out while they have their default, so that an older run is
-        still the same run.
-        """
-        defaults = {field.name: field.default for field in fields(self)}
-        kept = {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in self.later or value != defaults[name]
-        }
-        return {"name": self.name, **kept}
+        """Name and chosen fields: `make_architecture(**architecture.to_dict())` is the same."""
+        return {"name": self.name, **changed_fields(self)}
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
@@ -103,6 +65,43 @@ class Architecture(ABC):
                 raise ValueError(f"{name} must be a positive integer, not {value}")
 
 
-def field_names(kind: type[Architecture]) -> list[str]:
-    """Names of the fields of an architecture, in order."""
-    return [field.name for field in fields(kind)]
+class Predictor(nn.Module):
+    """Any architecture as a model of any tunnel: logits over outcomes at each position.
+
+    Token inputs get an `nn.Embedding`, feature inputs an `nn.Linear`.
+    """
+
+    def __init__(self, architecture: Architecture, tunnel: Tunnel) -> None:
+        super().__init__()
+        self.architecture = architecture
+        width = architecture.width
+        if tunnel.vocabulary is not None:
+            self.embedding: nn.Module = nn.Embedding(tunnel.vocabulary, width)
+        elif tunnel.features is not None:
+            self.embedding = nn.Linear(tunnel.features, width)
+        else:
+            raise ValueError("a tunnel needs a vocabulary or features, this one has neither")
+        self.body = architecture.body(tunnel)
+        self.norm = nn.RMSNorm(width, eps=1e-5)
+        self.head = nn.Linear(width, tunnel.outcomes)
+
+    def forward(self, inputs: Tensor, scored: Tensor | None = None) -> Tensor:
+        """Logits [B, S, C] at the scored positions [S], or [B, T, C] at all of them.
+
+        Inputs are tokens [B, T] or features [B, T, F].
+        """
+        x = self.body(self.embedding(inputs))
+        if scored is not None:
+            x = x.index_select(1, scored)
+        return self.head(self.norm(x))
+
+    def hidden(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """States [B, T, D] that enter the first layer, and those that leave each layer."""
+        return tuple(self.body.stages(self.embedding(inputs)))
+
+
+def build(architecture: Architecture, tunnel: Tunnel, seed: int) -> Predictor:
+    """A predictor whose initial weights depend on `seed` only; torch's global state stays."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Predictor(architecture, tunnel)

@@ -6,27 +6,26 @@ from typing import Any, TypeVar
 
 import torch
 
-from bayesattn.models.architectures.base import Architecture, TunnelShape
-from bayesattn.models.architectures.predictor import Predictor
+from bayesattn.models.architectures.base import Architecture, Predictor
+from bayesattn.tunnels import Tunnel
 
 A = TypeVar("A", bound=Architecture)
-_WIDEST = 1 << 16
+INNER = "intermediate_size"
+WIDEST = 1 << 16
 
 
-def count_parameters(architecture: Architecture, tunnel: TunnelShape) -> int:
+def count_parameters(architecture: Architecture, tunnel: Tunnel) -> int:
     """Trained parameters of the whole predictor, embedding and head included."""
     with torch.device("meta"):
         predictor = Predictor(architecture, tunnel)
     return sum(p.numel() for p in predictor.parameters() if p.requires_grad)
 
 
-def match_parameters(
-    architecture: A, tunnel: TunnelShape, budget: int, tolerance: float = 0.02
-) -> A:
+def match_parameters(architecture: A, tunnel: Tunnel, budget: int, tolerance: float = 0.02) -> A:
     """The architecture with the width (and inner width) that comes nearest to `budget`.
 
-    The widest one within the budget is taken; what is left goes into a wider `inner`, where the
-    architecture has one, if the width alone is not near enough.
+    The widest one within the budget is taken; what is left goes into a wider feed-forward layer,
+    where the architecture has one, if the width alone is not near enough.
 
     Args:
         architecture: everything but its size is kept, its ratio of inner to width included.
@@ -56,18 +55,18 @@ def match_parameters(
 
 
 def _resized(architecture: A, width: int) -> A:
-    """Another width, with `inner` (if it was given) in the same ratio to it."""
+    """Another width, with the inner width (if it was given) in the same ratio to it."""
     sizes: dict[str, Any] = {"width": width}
-    inner = getattr(architecture, "inner", None)
+    inner = getattr(architecture, INNER, None)
     if inner is not None:
-        sizes["inner"] = max(1, round(inner * width / architecture.width))
+        sizes[INNER] = max(1, round(inner * width / architecture.width))
     return replace(architecture, **sizes)
 
 
 def _last_within(count: Callable[[int], int], budget: int) -> int:
     """Largest multiple whose count is within the budget, 0 if there is none."""
     low, high = 0, 1
-    while count(high) <= budget and high < _WIDEST:
+    while count(high) <= budget and high < WIDEST:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
@@ -75,15 +74,15 @@ def _last_within(count: Callable[[int], int], budget: int) -> int:
     return low
 
 
-def _fill(architecture: A, tunnel: TunnelShape, budget: int) -> A:
-    """Spend what is left of the budget on `inner`, in which the count is linear."""
-    if not hasattr(architecture, "inner"):
+def _fill(architecture: A, tunnel: Tunnel, budget: int) -> A:
+    """Spend what is left of the budget on the inner width, in which the count is linear."""
+    if not hasattr(architecture, INNER):
         return architecture
     one, two = (
-        count_parameters(replace(architecture, **{"inner": inner}), tunnel) for inner in (1, 2)
+        count_parameters(replace(architecture, **{INNER: inner}), tunnel) for inner in (1, 2)
     )
-    return replace(architecture, **{"inner": 1 + max(0, round((budget - one) / (two - one)))})
+    return replace(architecture, **{INNER: 1 + max(0, round((budget - one) / (two - one)))})
 
 
-def _near(architecture: Architecture, tunnel: TunnelShape, budget: int, tolerance: float) -> bool:
+def _near(architecture: Architecture, tunnel: Tunnel, budget: int, tolerance: float) -> bool:
     return abs(count_parameters(architecture, tunnel) - budget) <= tolerance * budget

@@ -21,7 +21,8 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bayesattn.models.architectures.base import Architecture, Body, TunnelShape
+from bayesattn.models.architectures.base import Architecture, Body
+from bayesattn.tunnels import Tunnel
 
 Context = Literal["position", "flattened", "mean", "convolution"]
 
@@ -34,15 +35,14 @@ class MLP(Architecture):
 
     context: Context = "position"
     """What a position sees: itself, all before it side by side, their mean, or the last few."""
-    inner: int | None = None
+    intermediate_size: int | None = None
     """Hidden width of a feed-forward layer; four times the width if not given."""
     kernel: int | None = None
     """Positions seen by one convolution; just enough to see all through the layers by default."""
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         super().__post_init__()
-        self._check_positive("inner", "kernel")
+        self._check_positive("intermediate_size", "kernel")
         if self.context not in get_args(Context):
             raise ValueError(
                 f"unknown context {self.context!r}; choose one of {', '.join(get_args(Context))}"
@@ -50,9 +50,8 @@ class MLP(Architecture):
         if self.kernel is not None and self.context != "convolution":
             raise ValueError(f"kernel needs context 'convolution', not {self.context!r}")
 
-    def body(self, tunnel: TunnelShape) -> "MLPBody":
-        """See the class."""
-        inner = self.inner or 4 * self.width
+    def body(self, tunnel: Tunnel) -> "MLPBody":
+        inner = self.intermediate_size or 4 * self.width
         return MLPBody(
             MLPLayer(self.width, inner, self._mix(layer, tunnel.positions))
             for layer in range(self.layers)
@@ -79,7 +78,6 @@ class MLPBody(Body):
         self.layers = nn.ModuleList(layers)
 
     def stages(self, x: Tensor) -> Iterator[Tensor]:
-        """See `Body.stages`."""
         yield x
         for layer in self.layers:
             x = layer(x)
@@ -97,7 +95,6 @@ class MLPLayer(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] to the same."""
         if self.mix is not None:
             x = x + self.mix(x)
         return x + self.feed(x)
@@ -132,7 +129,6 @@ class Mean(nn.Module):
         self.linear = nn.Linear(2 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] to the same."""
         count = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype)
         return self.linear(torch.cat((x, x.cumsum(dim=1) / count[:, None]), dim=-1))
 
@@ -145,7 +141,6 @@ class Convolution(nn.Module):
         self.convolution = nn.Conv1d(width, width, kernel)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] to the same."""
         (kernel,) = self.convolution.kernel_size
         padded = nn.functional.pad(x.transpose(1, 2), (kernel - 1, 0))
         return self.convolution(padded).transpose(1, 2)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from bayesattn.models import RECIPES, BayesForCausalLM
+from bayesattn.models import SIZES, BayesForCausalLM
 
 # Arithmetic of the authors' sizes: total without prior and SSMax, and 2·heads·layers.
 AUTHORS = {
@@ -17,7 +17,7 @@ AUTHORS = {
 @pytest.mark.parametrize("name", AUTHORS)
 def test_authors_sizes(name):
     with torch.device("meta"):
-        model = BayesForCausalLM(RECIPES[name]())
+        model = BayesForCausalLM(SIZES[name]())
     sizes = {n: p.numel() for n, p in model.named_parameters()}
     body = sum(n for k, n in sizes.items() if ".prior." not in k and ".ssmax." not in k)
     learned = sum(
@@ -27,15 +27,15 @@ def test_authors_sizes(name):
     assert sum(n for k, n in sizes.items() if ".ssmax." in k) == learned // 2
 
 
-@pytest.mark.parametrize("name", ["nano", "tiny", "small"])
+@pytest.mark.parametrize("name", ["nano", "tiny", "mini"])
 def test_cpu_sizes(name):
     with torch.device("meta"):
-        model = BayesForCausalLM(RECIPES[name]())
-    limits = {"nano": 1e5, "tiny": 1e6, "small": 5e6}
+        model = BayesForCausalLM(SIZES[name]())
+    limits = {"nano": 1e5, "tiny": 1e6, "mini": 5e6}
     assert sum(p.numel() for p in model.parameters()) < limits[name]
 
 
 def test_recipes_take_any_setting():
-    config = RECIPES["tiny"](vocab_size=50, prior_options={"init": "mixed"}, hidden_size=64)
+    config = SIZES["tiny"](vocab_size=50, prior_options={"init": "mixed"}, hidden_size=64)
     assert (config.vocab_size, config.hidden_size, config.intermediate_size) == (50, 64, 128)
-    assert RECIPES["l12"]().eos_token_id == 2
+    assert SIZES["l12"]().eos_token_id == 2

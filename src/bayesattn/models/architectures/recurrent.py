@@ -1,4 +1,7 @@
-"""Mamba-2 (Dao & Gu 2024, arXiv 2405.21060), the layers of transformers' `Mamba2Model`.
+"""Recurrent architectures: LSTM and Mamba-2, which remember in a state of fixed size.
+
+LSTM (Hochreiter & Schmidhuber 1997) is torch.nn.LSTM, one module per layer to see every state.
+Mamba-2 (Dao & Gu 2024, arXiv 2405.21060) is the layers of transformers' `Mamba2Model`:
 
     h_t = exp(Δ_t A) h_{t-1} + Δ_t B_t x_t,   y_t = C_t h_t       with Δ, B, C read from the input
 
@@ -13,12 +16,37 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Mamba2Config, Mamba2Model
 
-from bayesattn.models.architectures.base import Architecture, Body, TunnelShape
+from bayesattn.models.architectures.base import Architecture, Body
+from bayesattn.tunnels import Tunnel
 
 _CHUNK = 48  # longest chunk: work grows with its square, padding and overhead with their number
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTM(Architecture):
+    """Stacked LSTM; remembers in a state of fixed size, knows no positions."""
+
+    name: ClassVar[str] = "lstm"
+
+    def body(self, tunnel: Tunnel) -> "LSTMBody":
+        return LSTMBody(self.layers, self.width)
+
+
+class LSTMBody(Body):
+    """The same numbers as `nn.LSTM(width, width, layers)`."""
+
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.LSTM(width, width, batch_first=True) for _ in range(layers))
+
+    def stages(self, x: Tensor) -> Iterator[Tensor]:
+        yield x
+        for layer in self.layers:
+            x, _ = layer(x)
+            yield x
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +65,6 @@ class Mamba(Architecture):
     """Groups of channels that share one forgetting rate; expand times width must be a multiple."""
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         super().__post_init__()
         self._check_positive("state", "conv", "expand", "heads")
         if self.expand * self.width % self.heads:
@@ -47,11 +74,9 @@ class Mamba(Architecture):
             )
 
     def width_multiple(self) -> int:
-        """Heads divide the channels."""
         return self.heads // math.gcd(self.heads, self.expand)
 
-    def body(self, tunnel: TunnelShape) -> "MambaBody":
-        """See the class."""
+    def body(self, tunnel: Tunnel) -> "MambaBody":
         chunks = math.ceil(tunnel.positions / _CHUNK)
         config = Mamba2Config(
             vocab_size=1,  # the predictor embeds the inputs, so no token table is wanted
@@ -80,7 +105,6 @@ class MambaBody(Body):
         self.layers = Mamba2Model(config).layers
 
     def stages(self, x: Tensor) -> Iterator[Tensor]:
-        """See `Body.stages`."""
         yield x
         for layer in self.layers:
             with _no_advice_on(x.device.type):
@@ -92,7 +116,6 @@ class _Advice(logging.Filter):
     """Drops the advice to install kernels."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """False for the advice."""
         return "falling back to its reference PyTorch implementation" not in record.getMessage()
 
 

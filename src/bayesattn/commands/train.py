@@ -1,0 +1,269 @@
+"""`bayesattn lm train` and `bayesattn tunnel train`.
+
+Options are the fields of what is trained and of how: a field that is added there is an option here.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from typing_extensions import Doc
+from tyro.conf import Positional, Suppress, arg
+
+from bayesattn.commands.options import JsonTarget, Pairs, parse_known, parse_pairs
+from bayesattn.commands.outcome import show_outcome
+from bayesattn.console import mistakes
+from bayesattn.corpora import CorpusError
+from bayesattn.errors import UserError
+from bayesattn.models.architectures import ARCHITECTURES, Architecture, make_architecture
+from bayesattn.models.choices import HELP
+from bayesattn.models.language_config import LanguageConfig
+from bayesattn.runs import Run, TrainingError
+from bayesattn.training import language, tunnel
+from bayesattn.training.config import TrainConfig
+from bayesattn.training.recipes import LANGUAGE_RECIPES
+from bayesattn.tunnels import TUNNELS, Tunnel, make_tunnel
+
+HEADINGS = {
+    "heldout": "held-out loss (nats/token)",
+    "bits_per_byte": "bits per byte",
+    "needles": "needles found",
+    "mae": "mae (bits)",
+    "kl": "kl (bits)",
+}
+DICTIONARIES = ("prior_options", "rope_parameters")
+"""Choices that are given as KEY=VALUE."""
+FLAT = arg(name="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Train:
+    """What both commands share."""
+
+    noun: ClassVar[str]
+    words: ClassVar[tuple[str, ...]] = ()
+
+    minutes: float | None = None
+    """Train for about so long: the steps are counted out first, then the run is as any other."""
+    out: Annotated[Path | None, arg(metavar="RUN")] = None
+    """Folder of the run, a new one or one to continue."""
+    json: JsonTarget = None
+
+    def chosen(self) -> tuple[Any, ...]:
+        """What is trained, and how."""
+        raise NotImplementedError
+
+    def run(self) -> int:
+        if self.out is None:
+            raise UserError("Say where the run is to be written: --out RUN.")
+        with mistakes():
+            parts = self.chosen()
+        command = shlex.join(["bayesattn", self.noun, "train", *self.words])
+        return _finish(self.noun, parts, self.out, command, self.json)
+
+    def _dictionaries(self) -> dict[str, dict[str, Any]]:
+        """Those that were given."""
+        options = {name: getattr(self, name, ()) for name in DICTIONARIES}
+        return {
+            name: parse_pairs(f"--{name.replace('_', '-')}", pairs)
+            for name, pairs in options.items()
+            if pairs
+        }
+
+    def _with_steps(self, training: TrainConfig, usual: int, *parts: Any) -> TrainConfig:
+        """With the number of steps that the minutes come to, or came to when the run began."""
+        if self.minutes is None:
+            return training
+        if training.steps != usual:
+            raise UserError("Give --minutes or --steps, not both.")
+        if self.out and (self.out / "config.json").exists():
+            stored = Run.open(self.out).config.get("training", {})
+            return replace(training, steps=TrainConfig(**stored).steps)
+        steps_for = {"lm": language.steps_for, "tunnel": tunnel.steps_for}[self.noun]
+        return replace(training, steps=steps_for(self.minutes, *parts, training))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageTrain(_Train):
+    """Train a language model, or continue a run that was stopped.
+
+    A recipe is a starting point, and each option changes one thing of it; defaults are those of the
+    recipe, here `tiny`, or the one named before --help. The same command continues a run that was
+    interrupted or killed, and so does `bayesattn lm train --resume RUN`; either way it ends as if
+    nothing had happened.
+    """
+
+    noun: ClassVar[str] = "lm"
+
+    recipe: Annotated[Positional[str], arg(metavar="RECIPE")] = "tiny"
+    """tiny or small (passkeys and documentation on a CPU), or l6 to l24, the authors' trainings."""
+
+    @staticmethod
+    def options_for(words: Sequence[str]) -> type:
+        """The class of options for these words of the command line."""
+        if parse_known(words, "--resume")["--resume"] is not None:
+            return LanguageResume
+        name = words[0] if words and not words[0].startswith("-") else "tiny"
+        if name not in LANGUAGE_RECIPES:
+            names = ", ".join(LANGUAGE_RECIPES)
+            raise UserError(f"There is no recipe {name!r}: choose one of {names}.")
+        model, training = LANGUAGE_RECIPES[name]()
+        # Dictionaries are given as KEY=VALUE.
+        model = replace(model, **{name: {} for name in DICTIONARIES})
+        parts = {
+            "language": (LanguageConfig, FLAT, field(default=model)),
+            "training": (_TextTraining, FLAT, field(default=_TextTraining(**vars(training)))),
+        }
+        return _options(_LanguageTrain, parts, words)
+
+
+class _LanguageTrain(LanguageTrain):
+    """The options of one recipe."""
+
+    language: LanguageConfig
+    training: TrainConfig
+
+    def chosen(self) -> tuple[LanguageConfig, TrainConfig]:
+        recipe, usual = LANGUAGE_RECIPES[self.recipe]()
+        # The recipe's options of a prior hold for the recipe's prior.
+        same = self.language.prior == recipe.prior
+        options = {"prior_options": recipe.prior_options} if same else {}
+        model = replace(self.language, **(options | self._dictionaries()))
+        training = TrainConfig(**vars(self.training))
+        return model, self._with_steps(training, usual.steps, model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TextTraining(TrainConfig):
+    """How to train. Text has no exact posterior and no horizon, so there is no choice of those."""
+
+    labels: Suppress[Literal["posterior", "sampled"]] = "posterior"
+    lengths: Suppress[tuple[float, ...]] = (1.0,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunnelTrain(_Train):
+    """Train a model on a tunnel, or continue a run that was stopped.
+
+    Each tunnel and architecture has its own options: `bayesattn tunnel train hmm --help`,
+    `bayesattn tunnel train hmm --architecture lstm --help`. The same command continues a run that
+    was interrupted or killed, and so does `bayesattn tunnel train --resume RUN`; either way it
+    ends as if nothing had happened.
+    """
+
+    noun: ClassVar[str] = "tunnel"
+
+    name: Annotated[Positional[str], arg(metavar="TUNNEL")]
+    """The task: bijection, hmm, recall, revision, sticky, hops or group."""
+    architecture: Annotated[str, arg(metavar="NAME")] = "transformer"
+    """The kind of model: transformer, lstm, mamba or mlp."""
+
+    @staticmethod
+    def options_for(words: Sequence[str]) -> type:
+        """The class of options for these words of the command line."""
+        deciding = parse_known(words, "--resume", "--architecture")
+        if deciding["--resume"] is not None:
+            return TunnelResume
+        named = bool(words) and not words[0].startswith("-")
+        name = words[0] if named else next(iter(TUNNELS))
+        kind = deciding["--architecture"] or "transformer"
+        with mistakes():
+            if name not in TUNNELS:
+                make_tunnel(name)
+            if kind not in ARCHITECTURES:
+                make_architecture(kind)
+            _refuse_attention(kind, name, words)
+        task, model = TUNNELS[name], ARCHITECTURES[kind]
+        others = {f.name for part in (model, TrainConfig, TunnelTrain) for f in fields(part)}
+        clash = others.intersection(f.name for f in fields(task))
+        parts = {
+            # where a tunnel and a model both have a width, the tunnel's is --tunnel.width
+            "tunnel": (task, arg(name="tunnel") if clash else FLAT, field()),
+            "model": (model, FLAT, field()),
+            "training": (TrainConfig, FLAT, field()),
+        }
+        return _options(_TunnelTrain, parts, words)
+
+
+class _TunnelTrain(TunnelTrain):
+    """The options of one tunnel and one architecture."""
+
+    tunnel: Tunnel
+    model: Architecture
+    training: TrainConfig
+
+    def chosen(self) -> tuple[Tunnel, Architecture, TrainConfig]:
+        if self.name != self.tunnel.name:  # whose options would have been others
+            raise UserError(f"Name the tunnel first: bayesattn tunnel train {self.name} …")
+        model = replace(self.model, **self._dictionaries())
+        usual = TrainConfig().steps
+        return self.tunnel, model, self._with_steps(self.training, usual, self.tunnel, model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageResume:
+    """Continue a run that was stopped, with everything as it was."""
+
+    noun: ClassVar[str] = "lm"
+
+    resume: Annotated[Path, arg(metavar="RUN")]
+    """Folder of the run."""
+    json: JsonTarget = None
+
+    def run(self) -> int:
+        with mistakes():
+            run = Run.open(self.resume)
+            parse = {"lm": language.parse_config, "tunnel": tunnel.parse_config}[self.noun]
+            parts = parse(run)
+        return _finish(self.noun, parts, self.resume, run.config.get("command"), self.json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunnelResume(LanguageResume):
+    """Continue a run that was stopped, with everything as it was."""
+
+    noun: ClassVar[str] = "tunnel"
+
+
+def _finish(
+    noun: str,
+    parts: tuple[Any, ...],
+    folder: Path,
+    command: str | None,
+    json_target: str | None,
+) -> int:
+    train: Any = {"lm": language.train_language, "tunnel": tunnel.train_tunnel}[noun]
+    try:
+        run: Run = train(*parts, folder, command=command)
+    except (TrainingError, CorpusError) as error:
+        raise UserError(str(error)) from error
+    show_outcome(run, folder, HEADINGS, json_target)
+    return 0
+
+
+def _options(command: type, parts: dict[str, tuple[type, Any, Any]], words: Sequence[str]) -> type:
+    """`command` with the fields of its parts as options, and dictionaries as KEY=VALUE."""
+    made = [(name, Annotated[kind, flat], default) for name, (kind, flat, default) in parts.items()]
+    known = {one.name for kind, _, _ in parts.values() for one in fields(kind)}
+    pairs: list[Any] = [
+        (name, Annotated[Pairs, Doc(HELP[name])], ()) for name in DICTIONARIES if name in known
+    ]
+    chosen: Any = make_dataclass(
+        command.__name__.strip("_"), [*pairs, *made], bases=(command,), kw_only=True, frozen=True
+    )
+    chosen.__doc__ = command.__base__.__doc__
+    chosen.words = tuple(words)
+    return chosen
+
+
+def _refuse_attention(kind: str, name: str, words: Sequence[str]) -> None:
+    """A prior on an architecture without attention gets that architecture's own sentence."""
+    own = (TUNNELS[name], TrainConfig, ARCHITECTURES[kind])
+    known = {one.name for part in own for one in fields(part)}
+    strange = {one.name for one in fields(ARCHITECTURES["transformer"])} - known
+    for word in words:
+        option = word.removeprefix("--").split("=")[0].replace("-", "_")
+        if word.startswith("--") and option in strange:
+            make_architecture(kind, **{option: None})

@@ -1,0 +1,128 @@
+"""The decoder's choices, as `BayesConfig` lists them, for what is trained.
+
+    class LanguageConfig(choices()): ...
+
+gives a class one field for each of them, with type, default and help of `BayesConfig`. So whatever
+a `BayesConfig` can be built with can be trained, from Python and from the command line.
+"""
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, make_dataclass
+from itertools import pairwise
+from typing import Annotated, Any, get_args
+
+from transformers import PreTrainedConfig
+from typing_extensions import Doc
+
+from bayesattn.checks import Strict, length_multiple
+from bayesattn.models.config import BayesConfig
+
+SHORT = {"num_hidden_layers": "layers", "hidden_size": "width", "num_attention_heads": "heads"}
+"""Sizes that every architecture has, and what they are called there."""
+NOT_TRAINED = frozenset(
+    {"vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "tolerance", "use_cache"}
+)
+"""What the tokenizer or the tunnel says, and what changes nothing before the model is used."""
+WIDER: dict[str, tuple[Any, Any, str]] = {
+    "ssmax_horizon": (int | str | None, None, " A number, or 1x: the training length."),
+    "max_position_embeddings": (int | None, None, " The training length if not given."),
+}
+"""Fields that may also be given relative to the training length: type, default, further help."""
+RENAMED = {
+    "window": "sliding_window",
+    "kv_heads": "num_key_value_heads",
+    "inner": "intermediate_size",
+    "experts": "num_experts",
+    "max_positions": "max_position_embeddings",
+    "exempt_header": "exempt",
+}
+"""What older runs call a field, and what it is called now."""
+
+
+def renamed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of an older run under the names and values of today."""
+    found = {RENAMED.get(name, name): value for name, value in stored.items()}
+    if isinstance(found.get("exempt"), bool):
+        found["exempt"] = "header" if found["exempt"] else 0
+    if found.get("size") == "small":
+        found["size"] = "mini"
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderChoices(Strict):
+    """Base of what `choices` makes."""
+
+    def decoder(
+        self, length: int, build: Callable[..., BayesConfig] = BayesConfig, **given: Any
+    ) -> BayesConfig:
+        """The config of the model.
+
+        Args:
+            length: tokens of a training sequence.
+            build: makes the config, for example one of `SIZES`, from the fields that were chosen.
+            given: fields to replace.
+        """
+        chosen: dict[str, Any] = {}
+        for one in FIELDS:
+            value = getattr(self, SHORT.get(one.name, one.name))
+            if value is not None or type(None) in get_args(one.type):
+                chosen[one.name] = value
+        chosen = {"max_position_embeddings": length} | chosen | given
+        chosen["ssmax_horizon"] = tokens_of(chosen["ssmax_horizon"], length)
+        try:
+            return build(**chosen)
+        except ValueError as error:
+            text = str(error)
+            for long, short in SHORT.items():
+                text = text.replace(long, short)
+            raise ValueError(text) from None
+
+
+def tokens_of(horizon: int | str | None, length: int) -> int | None:
+    """A horizon in tokens, given as such or as a multiple of the training length."""
+    if not isinstance(horizon, str):
+        return horizon
+    tokens = round(length_multiple(horizon, length) * length)
+    if tokens < 1:
+        raise ValueError(
+            f"ssmax_horizon is one length, a multiple such as 1x or a number, not {horizon!r}"
+        )
+    return tokens
+
+
+def choices(**defaults: Any) -> Any:
+    """A frozen dataclass with a field for each choice; `defaults` replace `BayesConfig`'s."""
+    made: list[tuple[str, Any, Any]] = []
+    for one in FIELDS:
+        kind, default, more = WIDER.get(one.name, (one.type, one.default, ""))
+        name = SHORT.get(one.name, one.name)
+        kept = field(default=defaults.pop(name, default))
+        if dict in get_args(one.type):  # JSON for what is absent is {}
+            kind, kept = dict[str, Any], field(default_factory=dict)
+        made.append((name, Annotated[kind, Doc(HELP[one.name] + more)], kept))
+    assert not defaults, f"no choices: {', '.join(defaults)}"
+    return make_dataclass("Choices", made, bases=(DecoderChoices,), frozen=True, kw_only=True)
+
+
+def _help(kind: type) -> dict[str, str]:
+    """The string below each field of a class, which Python itself does not keep."""
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return {
+        one.target.id: " ".join(other.value.value.split())
+        for one, other in pairwise(body.body)
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        if isinstance(other, ast.Expr) and isinstance(other.value, ast.Constant)
+        if isinstance(other.value.value, str)
+    }
+
+
+_THEIRS = {one.name for one in fields(PreTrainedConfig)}
+FIELDS = [
+    one for one in fields(BayesConfig) if one.name not in _THEIRS and one.name not in NOT_TRAINED
+]
+"""Fields of `BayesConfig` that a training may choose."""
+HELP = _help(BayesConfig)
