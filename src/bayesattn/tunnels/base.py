@@ -11,9 +11,9 @@ A tunnel lives in one file: a frozen dataclass with plain JSON fields, registere
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -55,6 +55,23 @@ class Batch:
         return Batch(inputs, scored, posterior, labels, metadata)
 
 
+class Shape(NamedTuple):
+    """What goes into a model of a tunnel, and what comes out of it."""
+
+    outcomes: int
+    """C: size of the predicted alphabet."""
+    positions: int
+    """T: length of the input."""
+    scored: Sequence[int]
+    """The S scored positions, increasing."""
+    vocabulary: int | None = None
+    """Number of input tokens; None where inputs are features."""
+    features: int | None = None
+    """Width of the input features; None where inputs are tokens."""
+    prefix: int = 0
+    """Positions before the first step: the header."""
+
+
 @dataclass(frozen=True)
 class Tunnel(ABC):
     """Base of all tunnels."""
@@ -65,38 +82,37 @@ class Tunnel(ABC):
 
     @property
     @abstractmethod
-    def outcomes(self) -> int:
-        """C: size of the predicted alphabet."""
+    def shape(self) -> Shape:
+        """Sizes of inputs and outcomes; each is also a property of the tunnel."""
 
     @property
-    @abstractmethod
+    def outcomes(self) -> int:
+        return self.shape.outcomes
+
+    @property
     def positions(self) -> int:
-        """T: length of the input."""
+        return self.shape.positions
 
     @property
     def vocabulary(self) -> int | None:
-        """Number of input tokens; None where inputs are features."""
-        return None
+        return self.shape.vocabulary
 
     @property
     def features(self) -> int | None:
-        """Width of the input features; None where inputs are tokens."""
-        return None
+        return self.shape.features
 
     @property
     def prefix(self) -> int:
-        """Positions before the first step: the header."""
-        return 0
-
-    @property
-    def scored(self) -> Tensor:
-        """[S] int64 scored positions, increasing; by default all after the header."""
-        return torch.arange(self.prefix, self.positions)
+        return self.shape.prefix
 
     @property
     def horizon(self) -> int:
         """S: number of scored steps."""
-        return len(self.scored)
+        return len(self.shape.scored)
+
+    @property
+    def scored(self) -> Tensor:
+        return torch.tensor(self.shape.scored)
 
     @property
     @abstractmethod
@@ -148,6 +164,10 @@ class Tunnel(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Name and fields, plain JSON values: `make_tunnel(**tunnel.to_dict()) == tunnel`."""
         return {"name": self.name, **dataclasses.asdict(self)}
+
+    def _batch(self, inputs: Tensor, labels: Tensor, **metadata: Tensor) -> Batch:
+        scored = self.scored.to(inputs.device)
+        return Batch(inputs, scored, self.exact(inputs), labels, metadata)
 
     def _check_inputs(self, inputs: Tensor) -> None:
         width = () if self.features is None else (self.features,)

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from bayesattn.checks import fields_at_least
-from bayesattn.tunnels.base import Batch, Tunnel
+from bayesattn.tunnels.base import Batch, Shape, Tunnel
 from bayesattn.tunnels.sampling import integers, random_orders
 
 
@@ -54,25 +54,11 @@ class Bijection(Tunnel):
             )
 
     @property
-    def outcomes(self) -> int:
-        return self.alphabet
-
-    @property
-    def vocabulary(self) -> int:
-        return 2 * self.alphabet
-
-    @property
-    def horizon(self) -> int:
+    def shape(self) -> Shape:
         assert self.length is not None
-        return self.length
-
-    @property
-    def positions(self) -> int:
-        return 2 * self.horizon - 1  # the last answer is not shown
-
-    @property
-    def scored(self) -> Tensor:
-        return torch.arange(0, self.positions, 2)
+        positions = 2 * self.length - 1  # the last answer is not shown
+        scored = range(0, positions, 2)
+        return Shape(self.alphabet, positions, scored, vocabulary=2 * self.alphabet)
 
     @property
     def hypothesis_bits(self) -> float:

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from bayesattn.checks import fields_at_least, one_of
-from bayesattn.tunnels.base import Batch, Tunnel
+from bayesattn.tunnels.base import Batch, Shape, Tunnel
 from bayesattn.tunnels.group_tables import Group, make_group
 from bayesattn.tunnels.sampling import integers, uniform
 
@@ -72,27 +72,18 @@ class GroupFilter(Tunnel):
         one_of("actions", self.actions, get_args(Actions))
 
     @property
-    def outcomes(self) -> int:
-        """Points; where products are predicted, elements, of which the first stand for points."""
-        group = self._group
-        return max(group.points, group.order) if self.scratch == "product" else group.points
-
-    @property
-    def vocabulary(self) -> int:
-        """Actions, readings, scratch."""
-        group = self._group
+    def shape(self) -> Shape:
+        """Outcomes are points; where products are predicted, elements, the first for points too."""
+        group, steps = self._group, range(0, self._width * self.length, self._width)
+        outcomes = max(group.points, group.order) if self.scratch == "product" else group.points
         own = {"none": 0, "product": group.order, "argmax": group.points, "filler": 1}
-        return self._first_scratch + own[self.scratch]
-
-    @property
-    def positions(self) -> int:
-        return self._width * self.length - (self.scratch == "argmax")  # nobody reads the last one
-
-    @property
-    def scored(self) -> Tensor:
-        """Readings, and actions if products are predicted."""
-        steps = self._width * torch.arange(self.length)
-        return self._interleaved(steps[None], steps[None] + self._reading_at)[0]
+        predicted = (0, self._reading_at) if self.scratch == "product" else (self._reading_at,)
+        return Shape(
+            outcomes,
+            len(steps) * self._width - (self.scratch == "argmax"),  # nobody reads the last one
+            [step + place for step in steps for place in predicted],
+            vocabulary=self._first_scratch + own[self.scratch],
+        )
 
     @property
     def written(self) -> Tensor:
@@ -125,17 +116,13 @@ class GroupFilter(Tunnel):
         others = 1 + integers(group.points - 1, shape, generator)
         readings = (states + others * wrong) % group.points
         tracked = self.track(actions, readings)
-        return Batch(
+        return self._batch(
             self._lay_out(actions, readings, tracked),
-            self.scored.to(device),
-            self._posterior(tracked),
             self._interleaved(tracked.products, states),
-            {
-                "actions": actions,
-                "products": tracked.products,
-                "states": states,
-                "readings": readings,
-            },
+            actions=actions,
+            products=tracked.products,
+            states=states,
+            readings=readings,
         )
 
     def exact(self, inputs: Tensor) -> Tensor:

@@ -6,6 +6,9 @@ Every sequence has its own transition matrix T and emission matrix E, shown in a
 filter cannot be memorised, only run. The target at o_t is the belief about the state s_t. States
 and observations are drawn from the matrices as the header shows them, and the posterior uses the
 same ones: there is no precision that the network could not have read.
+
+Two layouts show the matrices in a header and then the observations; step t is scored where o_t is
+shown. Shapes: S states, O symbols, K steps.
 """
 
 from dataclasses import dataclass
@@ -13,14 +16,15 @@ from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot, pad
 
 from bayesattn.checks import fields_at_least, one_of
-from bayesattn.tunnels.base import Batch, Tunnel
+from bayesattn.tunnels.base import Batch, Shape, Tunnel
 from bayesattn.tunnels.filtering import filter_states
-from bayesattn.tunnels.layouts import RowLayout, TokenLayout
 from bayesattn.tunnels.sampling import (
     check_grid,
     integers,
+    read_logs,
     row_bits,
     sample_chain,
     sample_observations,
@@ -29,6 +33,112 @@ from bayesattn.tunnels.sampling import (
 )
 
 Header = Literal["rows", "tokens"]
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """One position per matrix row, then one per observation; float32 features.
+
+    Features: [log T row (S) | log E row (O) | row index (S) | observed symbol (O)], the last two
+    one-hot; whatever does not apply to a position is zero. T = 2·S + K positions.
+    """
+
+    states: int
+    symbols: int
+    length: int
+    units: int | None
+    """Probabilities are multiples of 1 / units; None if they are not on a grid."""
+
+    @property
+    def shape(self) -> Shape:
+        prefix = 2 * self.states
+        positions = prefix + self.length
+        features = 2 * (self.states + self.symbols)
+        scored = range(prefix, positions)
+        return Shape(self.states, positions, scored, features=features, prefix=prefix)
+
+    def header(self, transition: Tensor, emission: Tensor) -> Tensor:
+        """[B, 2S, F] from [B, S, S] and [B, S, O]."""
+        states, symbols = self.states, self.symbols
+        shape = (len(transition), 2 * states, 2 * (states + symbols))
+        header = torch.zeros(shape, device=transition.device)
+        header[:, :states, :states] = transition.log()
+        header[:, states:, states : states + symbols] = emission.log()
+        index = torch.eye(states, device=header.device)
+        header[:, :states, states + symbols : -symbols] = index
+        header[:, states:, states + symbols : -symbols] = index
+        return header
+
+    def matrices(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Transition and emission matrix, float64, as the header shows them."""
+        states, columns = self.states, slice(self.states, self.states + self.symbols)
+        return (
+            read_logs(inputs[:, :states, :states], self.units),
+            read_logs(inputs[:, states : 2 * states, columns], self.units),
+        )
+
+    def steps(self, observations: Tensor) -> Tensor:
+        """[B, K, F] from [B, K]."""
+        blank = 2 * self.states + self.symbols
+        return pad(one_hot(observations, self.symbols).float(), (blank, 0))
+
+    def observations(self, inputs: Tensor) -> Tensor:
+        return inputs[:, self.shape.prefix :, -self.symbols :].argmax(-1)
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """[TRANS] T [EMIT] E [SEP] ([OBS] o_t) × K, one token per matrix entry, row by row.
+
+    Tokens: one per probability from `least` to `units` units, then TRANS, EMIT, SEP, OBS, then
+    the symbols. With 5 states, 5 symbols, hundredths from 0.05 on: vocabulary 105, header 53.
+    """
+
+    states: int
+    symbols: int
+    length: int
+    units: int
+    least: int
+
+    @property
+    def shape(self) -> Shape:
+        prefix = self.states * (self.states + self.symbols) + 3
+        positions = prefix + 2 * self.length
+        vocabulary = self._special + 4 + self.symbols
+        scored = range(prefix + 1, positions, 2)
+        return Shape(self.states, positions, scored, vocabulary=vocabulary, prefix=prefix)
+
+    @property
+    def _special(self) -> int:
+        """The token TRANS."""
+        return self.units - self.least + 1
+
+    def header(self, transition: Tensor, emission: Tensor) -> Tensor:
+        """[B, prefix] from [B, S, S] and [B, S, O]."""
+        mark = torch.full((len(transition), 1), self._special, device=transition.device)
+        entries = [
+            (matrix * self.units).round().long().flatten(1) - self.least
+            for matrix in (transition, emission)
+        ]
+        return torch.cat([mark, entries[0], mark + 1, entries[1], mark + 2], dim=1)
+
+    def matrices(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Transition and emission matrix, float64."""
+        states, symbols = self.states, self.symbols
+        entries = (inputs[:, : self.shape.prefix] + self.least).double() / self.units
+        middle = 1 + states * states
+        return (
+            entries[:, 1:middle].reshape(-1, states, states),
+            entries[:, middle + 1 : -1].reshape(-1, states, symbols),
+        )
+
+    def steps(self, observations: Tensor) -> Tensor:
+        """[B, 2K] from [B, K]."""
+        tokens = observations + (self._special + 4)
+        return torch.stack([torch.full_like(tokens, self._special + 3), tokens], dim=2).flatten(1)
+
+    def observations(self, inputs: Tensor) -> Tensor:
+        return inputs[:, self.shape.prefix + 1 :: 2] - (self._special + 4)
 
 
 @dataclass(frozen=True)
@@ -63,28 +173,8 @@ class HMM(Tunnel):
         check_grid(max(self.states, self.symbols), self.alpha, self.min_prob, self.grid)
 
     @property
-    def outcomes(self) -> int:
-        return self.states
-
-    @property
-    def vocabulary(self) -> int | None:
-        return self._layout.vocabulary
-
-    @property
-    def features(self) -> int | None:
-        return self._layout.features
-
-    @property
-    def prefix(self) -> int:
-        return self._layout.prefix
-
-    @property
-    def positions(self) -> int:
-        return self._layout.positions
-
-    @property
-    def scored(self) -> Tensor:
-        return self._layout.scored
+    def shape(self) -> Shape:
+        return self._layout.shape
 
     @property
     def hypothesis_bits(self) -> float:
@@ -108,7 +198,7 @@ class HMM(Tunnel):
         first = integers(self.states, (batch_size,), generator)
         states = sample_chain(first, transition, self.length, generator)
         observations = sample_observations(states, emission, generator)
-        return self._batch(torch.cat([header, self._layout.steps(observations)], dim=1), states)
+        return self._shown(torch.cat([header, self._layout.steps(observations)], dim=1), states)
 
     def exact(self, inputs: Tensor) -> Tensor:
         self._check_inputs(inputs)
@@ -145,7 +235,7 @@ class HMM(Tunnel):
         transition = transition.gather(2, old[:, None].expand(-1, self.states, -1))
         emission = batch.metadata["emission"].gather(1, rows.expand(-1, -1, self.symbols))
         inputs = self.encode(transition, emission, batch.metadata["observations"])
-        return self._batch(inputs, new.gather(1, batch.labels))
+        return self._shown(inputs, new.gather(1, batch.labels))
 
     @property
     def _layout(self) -> RowLayout | TokenLayout:
@@ -155,14 +245,12 @@ class HMM(Tunnel):
         least = round(self.min_prob * units)
         return TokenLayout(self.states, self.symbols, self.length, units, least)
 
-    def _batch(self, inputs: Tensor, states: Tensor) -> Batch:
+    def _shown(self, inputs: Tensor, states: Tensor) -> Batch:
         transition, emission = self._layout.matrices(inputs)
-        metadata = {
-            "transition": transition,
-            "emission": emission,
-            "observations": self._layout.observations(inputs),
-        }
-        return Batch(inputs, self.scored.to(inputs.device), self.exact(inputs), states, metadata)
+        observations = self._layout.observations(inputs)
+        return self._batch(
+            inputs, states, transition=transition, emission=emission, observations=observations
+        )
 
     def _check_matrix(self, name: str, matrix: Tensor, columns: int) -> None:
         if matrix.dim() != 3 or matrix.shape[1:] != (self.states, columns):

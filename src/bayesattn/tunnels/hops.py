@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from bayesattn.checks import fields_at_least, one_of
-from bayesattn.tunnels.base import Batch, Tunnel
+from bayesattn.tunnels.base import Batch, Shape, Tunnel
 from bayesattn.tunnels.sampling import integers, random_orders
 from bayesattn.tunnels.walks import (
     MOST_ORDERS,
@@ -113,27 +113,18 @@ class Hops(Tunnel):
     @property
     def written(self) -> Tensor:
         """Positions that a model writes itself, each predicted at the position before it."""
-        first = self._count_at + 1
-        return torch.arange(first, first + (self.places if self.mode in WRITTEN else 0))
+        return torch.arange(self._written.start, self._written.stop)
 
     @property
-    def outcomes(self) -> int:
-        """Symbols, and the blank where scratch is predicted."""
-        return self.alphabet + (1 if len(self.written) else 0)
+    def shape(self) -> Shape:
+        """Outcomes are symbols, and the blank where scratch is predicted.
 
-    @property
-    def vocabulary(self) -> int:
-        """Keys, values, numbers of hops, QUERY, ANSWER and the blank; the scratch shows keys."""
-        return self._blank + 1
-
-    @property
-    def positions(self) -> int:
-        return self._count_at + self.places + 2
-
-    @property
-    def scored(self) -> Tensor:
-        """Before each written place, and at ANSWER."""
-        return torch.cat([self.written - 1, torch.tensor([self.positions - 1])])
+        Tokens are keys, values, numbers of hops, QUERY, ANSWER and the blank.
+        """
+        answer = self._count_at + self.places + 1
+        scored = [*(position - 1 for position in self._written), answer]
+        outcomes = self.alphabet + (1 if self._written else 0)
+        return Shape(outcomes, answer + 1, scored, vocabulary=self._blank + 1)
 
     @property
     def hypothesis_bits(self) -> float:
@@ -157,13 +148,8 @@ class Hops(Tunnel):
         inputs = torch.cat([pairs, query, own[:, :1], count, scratch, answer], dim=1)
         written = inputs[:, self.written.to(device)]
         labels = torch.where(written == self._blank, size, written)
-        return Batch(
-            inputs,
-            self.scored.to(device),
-            self.exact(inputs),
-            torch.cat([labels, own.gather(1, hops)], dim=1),
-            {"permutation": permutation, "hops": hops[:, 0], "chain": own},
-        )
+        labels = torch.cat([labels, own.gather(1, hops)], dim=1)
+        return self._batch(inputs, labels, permutation=permutation, hops=hops[:, 0], chain=own)
 
     def exact(self, inputs: Tensor) -> Tensor:
         """[B, S, C] posterior of each written place and of the answer, given all before it."""
@@ -204,6 +190,11 @@ class Hops(Tunnel):
     def _count_at(self) -> int:
         """Position of the number of hops."""
         return 2 * self._pairs + 2
+
+    @property
+    def _written(self) -> range:
+        first = self._count_at + 1
+        return range(first, first + (self.places if self.mode in WRITTEN else 0))
 
     @property
     def _query(self) -> int:

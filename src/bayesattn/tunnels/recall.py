@@ -13,10 +13,9 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from bayesattn.checks import fields_at_least
-from bayesattn.tunnels.base import Batch, Tunnel
+from bayesattn.tunnels.base import Batch, Shape, Tunnel
 from bayesattn.tunnels.sampling import integers, random_orders
 
 PAD, STORE, FILLER, QUERY, SEP = range(5)
@@ -55,22 +54,11 @@ class Recall(Tunnel):
                 )
 
     @property
-    def outcomes(self) -> int:
-        return self.values
-
-    @property
-    def vocabulary(self) -> int:
-        return FIRST_KEY + self.keys + self.values
-
-    @property
-    def positions(self) -> int:
-        between = (self.queries - 1) * (self.filler // 2)
-        return 4 * self.pairs + self.filler + 3 * self.queries + between
-
-    @property
-    def scored(self) -> Tensor:
-        first = 4 * self.pairs + self.filler + 2
-        return first + torch.arange(self.queries) * (3 + self.filler // 2)
+    def shape(self) -> Shape:
+        first, apart = 4 * self.pairs + self.filler + 2, 3 + self.filler // 2
+        scored = range(first, first + self.queries * apart, apart)
+        vocabulary = FIRST_KEY + self.keys + self.values
+        return Shape(self.values, scored[-1] + 1, scored, vocabulary=vocabulary)
 
     @property
     def hypothesis_bits(self) -> float:
@@ -91,9 +79,7 @@ class Recall(Tunnel):
         inputs[:, scored - 2] = QUERY
         inputs[:, scored - 1] = keys.gather(1, asked)
         inputs[:, scored] = PAD
-        labels = values.gather(1, asked)
-        posterior = one_hot(labels, self.values).double()
-        return Batch(inputs, scored, posterior, labels, {"asked": asked})
+        return self._batch(inputs, values.gather(1, asked), asked=asked)
 
     def exact(self, inputs: Tensor) -> Tensor:
         """[B, queries, values]: all on the value stored with the key; uniform if it never was."""

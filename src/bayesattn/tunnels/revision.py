@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bayesattn.checks import fields_at_least
-from bayesattn.tunnels.base import Batch, Tunnel
+from bayesattn.tunnels.base import Batch, Shape, Tunnel
 from bayesattn.tunnels.sampling import (
     check_grid,
     integers,
@@ -58,20 +58,12 @@ class Revision(Tunnel):
         check_grid(self.symbols, self.alpha, self.min_prob, self.grid)
 
     @property
-    def outcomes(self) -> int:
-        return self.hypotheses
-
-    @property
-    def features(self) -> int:
-        return 2 * self.symbols + self.hypotheses
-
-    @property
-    def prefix(self) -> int:
-        return self.hypotheses + self.filler
-
-    @property
-    def positions(self) -> int:
-        return self.prefix + self.evidence
+    def shape(self) -> Shape:
+        prefix = self.hypotheses + self.filler
+        positions = prefix + self.evidence
+        features = 2 * self.symbols + self.hypotheses
+        scored = range(prefix, positions)
+        return Shape(self.hypotheses, positions, scored, features=features, prefix=prefix)
 
     @property
     def hypothesis_bits(self) -> float:
@@ -83,28 +75,21 @@ class Revision(Tunnel):
         emission = sample_rows(
             shape, generator, alpha=self.alpha, min_prob=self.min_prob, units=units
         )
-        inputs = torch.zeros(batch_size, self.positions, self.features, device=device)
+        features = 2 * self.symbols + rows
+        inputs = torch.zeros(batch_size, self.positions, features, device=device)
         inputs[:, :rows, : self.symbols] = emission.log()
         inputs[:, :rows, self.symbols : -self.symbols] = torch.eye(rows, device=device)
-        if units is None:  # what is shown is rounded, and what is shown counts
-            emission = self._emission(inputs)
+        emission = self._emission(inputs)  # without a grid what is shown is rounded, and counts
         source = integers(rows, (batch_size, 1), generator).repeat(1, self.evidence)
         evidence = sample_observations(source, emission, generator)
         inputs[:, self.prefix :, -self.symbols :].scatter_(2, evidence[..., None], 1.0)
-        posterior = _product_rule(emission, evidence)
-        metadata = {"emission": emission, "evidence": evidence}
-        return Batch(inputs, self.scored.to(device), posterior, source, metadata)
+        return self._batch(inputs, source, emission=emission, evidence=evidence)
 
     def exact(self, inputs: Tensor) -> Tensor:
         self._check_inputs(inputs)
-        evidence = inputs[:, self.prefix :, -self.symbols :].argmax(-1)
-        return _product_rule(self._emission(inputs), evidence)
+        emission, evidence = self._emission(inputs), inputs[:, self.prefix :, -self.symbols :]
+        index = evidence.argmax(-1)[:, None].expand(-1, self.hypotheses, -1)
+        return emission.gather(2, index).log().cumsum(2).softmax(1).transpose(1, 2).contiguous()
 
     def _emission(self, inputs: Tensor) -> Tensor:
         return read_logs(inputs[:, : self.hypotheses, : self.symbols], units_of(self.grid))
-
-
-def _product_rule(emission: Tensor, evidence: Tensor) -> Tensor:
-    """[B, K, Z] from [B, Z, symbols] and [B, K], in log space."""
-    index = evidence[:, None].expand(-1, emission.shape[1], -1)
-    return emission.gather(2, index).log().cumsum(2).softmax(1).transpose(1, 2).contiguous()

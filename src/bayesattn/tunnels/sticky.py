@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bayesattn.bits import entropy
 from bayesattn.checks import fields_at_least
-from bayesattn.tunnels.base import Batch, Tunnel
+from bayesattn.tunnels.base import Batch, Shape, Tunnel
 from bayesattn.tunnels.filtering import filter_likelihoods
 from bayesattn.tunnels.sampling import integers
 
@@ -54,16 +54,8 @@ class StickyChain(Tunnel):
             raise ValueError(f"noise must be 0 or positive, not {self.noise}")
 
     @property
-    def outcomes(self) -> int:
-        return self.symbols
-
-    @property
-    def features(self) -> int:
-        return self.width
-
-    @property
-    def positions(self) -> int:
-        return self.length
+    def shape(self) -> Shape:
+        return Shape(self.symbols, self.length, range(self.length), features=self.width)
 
     @property
     def hypothesis_bits(self) -> float:
@@ -101,8 +93,7 @@ class StickyChain(Tunnel):
         path = torch.cat([first, steps.view(count)], dim=1).cumsum(1) % self.symbols
         noise = torch.randn(*count, self.width, generator=generator, device=device)
         inputs = self.means.to(device)[path[:, :-1]] + self.noise * noise
-        labels = path[:, 1:].contiguous()
-        return Batch(inputs, self.scored.to(device), self.exact(inputs), labels, {"path": path})
+        return self._batch(inputs, path[:, 1:].contiguous(), path=path)
 
     def exact(self, inputs: Tensor) -> Tensor:
         """[B, L, symbols]: belief about the next symbol."""
