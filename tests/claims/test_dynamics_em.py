@@ -7,7 +7,15 @@ from types import MappingProxyType
 import pytest
 
 from bayesattn.claims import dynamics_em
-from bayesattn.claims.dynamics_em import OTHER_START, SAME_NORM, DynamicsEM, EMRecipe
+from bayesattn.claims.dynamics_em import (
+    OTHER_START,
+    PUBLISHED,
+    SAME_NORM,
+    DynamicsEM,
+    EMRecipe,
+    Speeds,
+    Tuned,
+)
 from bayesattn.dynamics import em
 from bayesattn.dynamics.em import EM, SCHEDULES, SGD, TWO_FORWARDS, Schedule
 from bayesattn.ledger.study import Tier
@@ -37,35 +45,33 @@ def test_it_measures_judges_and_draws(study, tmp_path):
     record = run_study(study, Tier.QUICK, tmp_path)
     assert record.failure is None
     assert len(record.figures) == 1
-    numbers = record.numbers[0]
+    found = study.read(record.numbers)[0]
     for name in (*SCHEDULES, OTHER_START):
-        assert numbers[f"{name}: rate"] in RECIPE.rates[:2]  # the third one diverges
-        assert len(numbers[f"{name}: validation loss by rate"]) == 3
-        assert numbers[f"{name}: validation loss by rate"][2] > 2.2
+        assert found.tuned[name].rate in RECIPE.rates[:2]  # the third one diverges
+        assert len(found.tuned[name].validation_loss) == 3
+        assert found.tuned[name].validation_loss[2] > 2.2
     for name in SCHEDULES:
-        losses = numbers[f"{name}: test loss, nats"]
-        assert losses[0] == pytest.approx(math.log(8), abs=0.03)
-        assert len(losses) == 9
-        gap = numbers[f"{name}: lowest gap, nats"]
-        assert gap == pytest.approx(min(losses) - 1.88325, abs=1e-5)
-        assert numbers[f"{name}: lowest gap, bits"] == pytest.approx(gap / math.log(2))
+        fresh = found.fresh[name]
+        assert fresh.loss[0] == pytest.approx(math.log(8), abs=0.03)
+        assert len(fresh.loss) == 9
+        assert fresh.gap == pytest.approx(min(fresh.loss) - 1.88325, abs=1e-5)
     # everyone starts from the same weights but the one that does not
-    assert len({numbers[f"{name}: test loss, nats"][0] for name in SCHEDULES}) == 1
-    assert numbers[f"{OTHER_START}: doublings"] != 0
-    assert study.measure(Tier.QUICK, 0) == numbers
+    assert len({found.fresh[name].loss[0] for name in SCHEDULES}) == 1
+    assert found.doublings[OTHER_START] != 0
+    assert study.measure(Tier.QUICK, 0) == found
 
 
 def test_a_larger_rate_is_what_the_published_comparison_finds(study):
     found = study.measure(Tier.QUICK, 0)
-    assert found["published rates: doublings"] > 1
+    assert found.doublings[PUBLISHED] > 1
 
 
 def test_two_names_of_one_schedule_are_equally_fast(study, monkeypatch):
     same = MappingProxyType({**dict.fromkeys(SCHEDULES, Schedule())})
     monkeypatch.setattr(dynamics_em, "SCHEDULES", same)
     found = study.measure(Tier.QUICK, 0)
-    for name in (EM, "output fast", f"{EM}, {SAME_NORM}", "published rates"):
-        assert found[f"{name}: doublings"] == 0
+    for name in (EM, "output fast", f"{EM}, {SAME_NORM}", PUBLISHED):
+        assert found.doublings[name] == 0
 
 
 def test_a_schedule_that_is_only_slower_is_tuned_back(study, monkeypatch):
@@ -75,10 +81,10 @@ def test_a_schedule_that_is_only_slower_is_tuned_back(study, monkeypatch):
     recipe = dataclasses.replace(RECIPE, sequences=64, rates=(0.1, 1.0, 10.0))
     study.recipes = MappingProxyType({Tier.QUICK: recipe})
     found = study.measure(Tier.QUICK, 0)
-    assert found[f"{SGD}: rate"] == 1.0 and found[f"{EM}: rate"] == 10.0
-    assert found[f"{EM}: doublings"] == pytest.approx(0, abs=1e-3)
-    assert found[f"{EM}: rate at the edge"] == 1 and found[f"{SGD}: rate at the edge"] == 0
-    assert found[f"{EM}, {SAME_NORM}: doublings"] == pytest.approx(0, abs=1e-3)
+    assert found.tuned[SGD].rate == 1.0 and found.tuned[EM].rate == 10.0
+    assert found.doublings[EM] == pytest.approx(0, abs=1e-3)
+    assert found.tuned[EM].at_the_edge and not found.tuned[SGD].at_the_edge
+    assert found.doublings[f"{EM}, {SAME_NORM}"] == pytest.approx(0, abs=1e-3)
 
 
 def test_rates_are_chosen_without_the_test_sequences(study, monkeypatch):
@@ -88,25 +94,31 @@ def test_rates_are_chosen_without_the_test_sequences(study, monkeypatch):
         dynamics_em, "best_rate", lambda curves: chosen.append(curves.loss) or honest(curves)
     )
     found = study.measure(Tier.QUICK, 0)
-    assert chosen[0][:2].mean(-1).tolist() == found[f"{SGD}: validation loss by rate"][:2]
-    best = RECIPE.rates.index(found[f"{SGD}: rate"])
-    assert chosen[0][best].tolist() != found[f"{SGD}: test loss, nats"]
+    assert chosen[0][:2].mean(-1).tolist() == found.tuned[SGD].validation_loss[:2]
+    best = RECIPE.rates.index(found.tuned[SGD].rate)
+    assert chosen[0][best].tolist() != found.fresh[SGD].loss
 
 
 def verdict(doublings, null=(0.1, -0.1, 0.2, -0.2, 0.0)):
     names = [name for name in SCHEDULES if name not in (SGD, EM)]
-    names += [f"{TWO_FORWARDS}, equal cost", f"{EM}, {SAME_NORM}", "published rates"]
-    numbers = {
-        seed: {
-            f"{EM}: doublings": doublings[seed],
-            f"{OTHER_START}: doublings": null[seed],
-            **{f"{name}: doublings": 1.5 for name in names},
-            f"{SGD}: rate at the edge": float(seed == 0),
-            f"{EM}: rate at the edge": float(seed < 3),
-        }
+    names += [f"{TWO_FORWARDS}, equal cost", f"{EM}, {SAME_NORM}", PUBLISHED]
+
+    def tuned(at_the_edge):
+        return Tuned(rate=1.0, at_the_edge=at_the_edge, validation_loss=[])
+
+    found = {
+        seed: Speeds(
+            tuned={SGD: tuned(seed == 0), EM: tuned(seed < 3)},
+            fresh={},
+            doublings={
+                EM: doublings[seed],
+                OTHER_START: null[seed],
+                **dict.fromkeys(names, 1.5),
+            },
+        )
         for seed in range(5)
     }
-    return DynamicsEM().judge(Tier.QUICK, numbers)
+    return DynamicsEM().judge(Tier.QUICK, found)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,12 @@ from types import MappingProxyType
 import pytest
 
 from bayesattn.claims import dynamics_frame_precision as precision
+from bayesattn.claims import geometry, tunnel_bijection, tunnel_hmm
 from bayesattn.claims import geometry_ffn as ffn
 from bayesattn.claims import geometry_focusing as focusing
 from bayesattn.claims import geometry_frame_head as frame_head
 from bayesattn.claims import geometry_keys as keys
-from bayesattn.claims import geometry_subjects as subjects
 from bayesattn.claims import geometry_values as values
-from bayesattn.claims import tunnel_bijection, tunnel_hmm
 from bayesattn.ledger.study import Tier
 from bayesattn.models.open import open_tunnel
 from bayesattn.stats import Outcome
@@ -28,8 +27,8 @@ STUDIES = [
     precision.DynamicsFramePrecision,
 ]
 SMALL = {"steps": 3, "layers": 2, "width": 16, "batch_size": 4, "sequences": 16, "heads": 2}
-RECIPE = subjects.GeometryRecipe(seeds=1, sequences=64)
-NEVER, AGAIN = subjects.VARIANTS
+RECIPE = geometry.GeometryRecipe(seeds=1, sequences=64)
+NEVER, AGAIN = geometry.VARIANTS
 
 
 @pytest.fixture
@@ -60,8 +59,9 @@ def test_models_are_those_of_the_tunnel_studies(runs, monkeypatch):
     tunnel_bijection.TunnelBijection().measure(Tier.QUICK, 1)
     tunnel_hmm.TunnelHMM().measure(Tier.QUICK, 1)
     monkeypatch.setattr("bayesattn.training.loop.train", lambda *_, **__: pytest.fail("trained"))
-    found = dict(subjects.subjects(Tier.QUICK, 1, RECIPE))
-    assert [*found] == [NEVER, AGAIN, "filter"]
+    parts = ffn.GeometryFFN().parts(Tier.QUICK)
+    assert parts == (NEVER, AGAIN, "filter")
+    found = {part: geometry.trained_model(Tier.QUICK, part, 1) for part in parts}
     assert not found[NEVER].tunnel.replacement and found[AGAIN].tunnel.replacement
     initial, model = found[AGAIN].initial, found[AGAIN].model
     pairs = zip(initial.parameters(), model.parameters(), strict=True)
@@ -71,22 +71,18 @@ def test_models_are_those_of_the_tunnel_studies(runs, monkeypatch):
 def test_a_model_that_comes_along_is_taken(monkeypatch, tmp_path):
     monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
     for variant, seed, name in ((NEVER, 0, "bijection-10"), (AGAIN, 1, "bijection-10-returning")):
-        model = subjects.subject(subjects.training(Tier.QUICK, variant, seed)).model
+        model = geometry.trained_model(Tier.QUICK, variant, seed).model
         expected = open_tunnel(locate(f"zoo:{name}"))[0]
         for own, other in zip(model.parameters(), expected.parameters(), strict=True):
             assert (own == other).all()
     assert not (tmp_path / "runs").exists()
 
 
-def verdict(kind, **numbers):
-    """From lists with one number, or list of numbers, per seed."""
-    seeds = range(3)
-    by_seed = {seed: {name: column[seed] for name, column in numbers.items()} for seed in seeds}
-    return kind().judge(Tier.QUICK, by_seed)
-
-
-def constant(value):
-    return [value] * 3
+def verdict(kind, results):
+    """From one result per seed; of both kinds of bijections if it is a claim about models."""
+    if kind is not precision.DynamicsFramePrecision:
+        results = [dict.fromkeys((NEVER, AGAIN), one) for one in results]
+    return kind().judge(Tier.QUICK, dict(enumerate(results)))
 
 
 @pytest.mark.parametrize(
@@ -99,17 +95,18 @@ def constant(value):
     ],
 )
 def test_keys_must_be_more_orthogonal_than_chance_and_than_before(again, untrained, outcome):
-    numbers = {}
-    for variant, cosines in ((NEVER, [0.10, 0.12, 0.11]), (AGAIN, again)):
-        numbers |= {
-            f"{variant}: keys |cos|": cosines,
-            f"{variant}: keys untrained": constant(untrained),
-            f"{variant}: keys random": constant(0.2),
-            f"{variant}: keys best head": constant(0.05),
-            f"{variant}: keys best of random heads": constant(0.18),
-        }
-    found = verdict(keys.GeometryKeys, **numbers)
+    def frame(cosine):
+        nothing = {"shuffled": [], "p": [], "centred": [], "rank": []}
+        heads = {"cosine": [cosine - 0.05, cosine + 0.05], "untrained": [untrained]}
+        return {"keys": keys.Frame(**heads, **nothing, random=0.2, best_random=0.18)}
+
+    results = [
+        {NEVER: frame(never), AGAIN: frame(own)}
+        for never, own in zip([0.10, 0.12, 0.11], again, strict=True)
+    ]
+    found = keys.GeometryKeys().judge(Tier.QUICK, dict(enumerate(results)))
     assert found.outcome is outcome and found.null == pytest.approx(0.2)
+    assert "The most orthogonal head has 0.06 if" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -122,16 +119,21 @@ def test_keys_must_be_more_orthogonal_than_chance_and_than_before(again, untrain
     ],
 )
 def test_one_head_must_be_catastrophic_and_alone(next_head, whole, outcome, unit):
-    numbers = {}
-    for variant in (NEVER, AGAIN):
-        numbers |= {
-            f"{variant}: times next": next_head,
-            f"{variant}: times whole": whole,
-            f"{variant}: random times whole": constant(4.0),
-        }
-    found = verdict(frame_head.GeometryFrameHead, **numbers)
+    results = [
+        frame_head.Ablated(
+            head=0,
+            times_next=times_next,
+            times_whole=times_whole,
+            whole=frame_head.Errors(mae=0.1, kl=0.1),
+            random_mae=0.3,
+            bypass_mae=[],
+            costs={},
+        )
+        for times_next, times_whole in zip(next_head, whole, strict=True)
+    ]
+    found = verdict(frame_head.GeometryFrameHead, results)
     assert found.outcome is outcome and unit in found.unit
-    assert found.null == (1.0 if "next" in unit else 4.0)
+    assert found.null == pytest.approx(1.0 if "next" in unit else 4.0)
 
 
 @pytest.mark.parametrize(
@@ -145,19 +147,17 @@ def test_one_head_must_be_catastrophic_and_alone(next_head, whole, outcome, unit
     ],
 )
 def test_attention_must_sharpen_onto_what_is_consistent(rise, fall, beyond, outcome):
-    mass, entropy = focusing.MASS, focusing.ENTROPY
-    found = verdict(
-        focusing.GeometryFocusing,
-        **{
-            f"{AGAIN}: {mass}": constant([0.2, 0.5]),
-            f"{AGAIN}: {entropy}": constant([0.8, 0.5]),
-            f"{AGAIN}: {mass}, last minus first": rise,
-            f"{AGAIN}: {entropy}, last minus first": [-value for value in fall],
-            f"{AGAIN}: {mass} untrained, last minus first": constant(0.05),
-            f"{AGAIN}: {entropy} untrained, last minus first": constant(-0.01),
-            f"{AGAIN}: {mass}, last beyond other sequences": beyond,
-        },
-    )
+    def focused(up, down, more):
+        mass = focusing.Mass(
+            trained=[0.2, 0.2 + up],
+            untrained=[0.1, 0.15],
+            even=[0.1, 0.1],
+            other_sequences=[0.1, 0.2 + up - more],
+        )
+        entropy = geometry.Layers(trained=[0.6, 0.6 - down], untrained=[0.9, 0.89])
+        return focusing.Focusing(entropy=entropy, mass={"consistent": mass}, alignment=None, own=[])
+
+    found = verdict(focusing.GeometryFocusing, map(focused, rise, fall, beyond))
     assert found.outcome is outcome and found.null == pytest.approx(0.05)
     assert found.measured == pytest.approx(sum(rise) / 3)
 
@@ -171,18 +171,24 @@ def test_attention_must_sharpen_onto_what_is_consistent(rise, fall, beyond, outc
     ],
 )
 def test_one_axis_must_hold_the_variance_and_the_order(share, order, outcome, unit):
-    where = values.JUDGED
-    found = verdict(
-        values.GeometryValues,
-        **{
-            f"{where} share": share,
-            f"{where} share untrained": constant(0.2),
-            f"{where} order": order,
-            f"{where} order untrained": constant(0.1),
-            f"{where} participation": constant(3.0),
-            f"{where} decodability": constant(0.9),
-        },
-    )
+    def state(layer, share, order):
+        return values.State(
+            layer=layer,
+            kind=values.JUDGED,
+            share=geometry.Pair(trained=share, untrained=0.2),
+            participation=geometry.Pair(trained=3.0, untrained=9.0),
+            order=geometry.Pair(trained=order, untrained=0.1),
+            order_p=0.01,
+            given_step=True,
+            decodability=geometry.Pair(trained=0.9, untrained=0.0),
+            decodability_of_step=0.3,
+        )
+
+    results = [
+        values.Geometry(states=[state(1, *last), state(0, 0.0, 0.0)], clusters={})
+        for last in zip(share, order, strict=True)
+    ]
+    found = verdict(values.GeometryValues, results)
     assert found.outcome is outcome and unit in found.unit
     assert found.null == pytest.approx(0.2 if unit == "variance" else 0.1)
 
@@ -201,8 +207,7 @@ def test_feed_forward_parts_must_gain_more_than_attention(gains, outcome):
         costs = {"without_attention": 1.0, "without_feed": 0.1}
         return ffn.Sublayers(gains={"entropy": entropy}, **costs)
 
-    columns = {variant: [sublayers(gain) for gain in gains] for variant in (NEVER, AGAIN)}
-    found = verdict(ffn.GeometryFFN, **columns)
+    found = verdict(ffn.GeometryFFN, map(sublayers, gains))
     assert found.outcome is outcome and found.null == pytest.approx(-0.3)
 
 
@@ -216,14 +221,19 @@ def test_feed_forward_parts_must_gain_more_than_attention(gains, outcome):
     ],
 )
 def test_values_and_error_must_settle_after_attention(content, error, outcome):
-    numbers = {f"{kind}: settled": constant(100.0) for kind in precision.DRAWN}
-    found = verdict(
-        precision.DynamicsFramePrecision,
-        **numbers,
-        **{
-            "values: dissociation beyond the straight path": content,
-            "precision: dissociation beyond the straight path": error,
-            "mae: twice the end": constant(300.0),
-        },
-    )
+    def settling(values, wrong):
+        way = precision.Way(curve=[], half_life=10.0, settled=100.0)
+        beyond = {"values": values, "precision": wrong}
+        return precision.Settling(
+            steps=[],
+            training=dict.fromkeys(precision.DRAWN, way),
+            straight={},
+            after_attention={
+                name: precision.Doublings(training=0.3 + value, straight=0.3)
+                for name, value in beyond.items()
+            },
+            twice_the_end=300.0,
+        )
+
+    found = verdict(precision.DynamicsFramePrecision, map(settling, content, error))
     assert found.outcome is outcome and found.null == 0

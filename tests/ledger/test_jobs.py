@@ -190,4 +190,4 @@ def test_no_two_parts_of_a_study_have_the_same_name():
             names = [job.name for job in plan([study], tier, Path())[study.claim.id]]
             assert len(set(names)) == len(names)
             if isinstance(study, PartedStudy):
-                assert set(study.parts(tier)) <= set(study.trainings(tier, 0))
+                assert set(study.trainings(tier, 0)) <= set(study.parts(tier))

@@ -9,9 +9,10 @@ Losses are cross-entropies in nats. The floor is H(y_t | y_{t-1}), 1.883 nats or
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Generator
 
 from bayesattn.claims.registry import register
@@ -22,20 +23,20 @@ from bayesattn.dynamics.em import (
     SGD,
     TWO_FORWARDS,
     Problem,
-    Schedule,
     chain_floor,
     chain_problem,
     draw_weights,
 )
 from bayesattn.dynamics.head import Weights
 from bayesattn.dynamics.sweep import Curves, best_rate, descend, doublings
-from bayesattn.ledger.study import Numbers, Picture, Recipe, Study, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed, curve
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.stats import judge_effect
 
 OTHER_START = "SGD, another start"
 SAME_NORM = "equal step norm"
-PUBLISHED = 0.01
+EQUAL_COST = "equal cost"
+PUBLISHED = "published rates"
+PUBLISHED_RATE = 0.01
 """Learning rate of the published comparison, for all of SGD and for all but the values of EM."""
 DIVERGED = 10.0
 """Nats: losses beyond are recorded as this."""
@@ -65,11 +66,49 @@ class EMRecipe(Recipe):
         return [round(self.steps * look / self.looks) for look in range(self.looks + 1)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """How the rate of a schedule was chosen."""
+
+    rate: float
+    at_the_edge: bool
+    """The smallest or largest rate was best, so a still smaller or larger one may be better."""
+    validation_loss: list[float]
+    """Nats, by rate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fresh:
+    """A tuned schedule on fresh sequences."""
+
+    loss: list[float]
+    """Nats, at every look."""
+    gap: float
+    """Nats: the lowest loss, above the floor."""
+    accuracy: float
+    """Where the loss is lowest; so is the entropy."""
+    entropy: float
+    """Nats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speeds:
+    """What one seed found, by schedule."""
+
+    tuned: Mapping[str, Tuned]
+    fresh: Mapping[str, Fresh]
+    doublings: Mapping[str, float]
+    """log2 of how many times as fast as SGD."""
+
+
+Found = Mapping[int, Speeds]
+
+
 @register("dynamics-em")
-class DynamicsEM(Study[EMRecipe, Numbers]):
+class DynamicsEM(Study[EMRecipe, Speeds]):
     """One head on a sticky Markov chain, trained by five schedules."""
 
-    def measure(self, tier: Tier, seed: int) -> Numbers:
+    def measure(self, tier: Tier, seed: int) -> Speeds:
         """Curves of every schedule at its own rate, and how much sooner than SGD it is there."""
         recipe = self.recipes[tier]
         generator = Generator().manual_seed(seed)
@@ -78,61 +117,69 @@ class DynamicsEM(Study[EMRecipe, Numbers]):
             chain_problem(recipe.length, generator, sequences=count) for count in sizes
         )
         start, other = (draw_weights(CHAIN, generator) for _ in range(2))
-        watched = {"validation": validation, "test": test}
-        found: dict[str, float | Sequence[float]] = {}
+        rates: dict[str, Tuned] = {}
+        speeds: dict[str, float] = {}
 
-        def tuned(name: str, schedule: Schedule, weights: Weights, same_norm: bool) -> Curves:
+        def tune(
+            name: str, schedule: str, weights: Weights = start, same_norm: bool = False
+        ) -> Curves:
             choices = recipe.norms if same_norm else recipe.rates
             curves = descend(
                 train,
                 weights,
-                schedule,
+                SCHEDULES[schedule],
                 choices,
                 at=recipe.at,
-                watched=watched,
+                watched={"validation": validation, "test": test},
                 equal_norm=same_norm,
             )
             best = best_rate(curves["validation"])
-            found[f"{name}: rate"] = choices[best]
-            found[f"{name}: rate at the edge"] = float(best in (0, len(choices) - 1))
-            found[f"{name}: validation loss by rate"] = _finite(curves["validation"])
+            rates[name] = Tuned(
+                rate=choices[best],
+                at_the_edge=best in (0, len(choices) - 1),
+                validation_loss=_finite(curves["validation"]),
+            )
             return Curves(*(part[best] for part in curves["test"]))
 
-        sgd = tuned(SGD, SCHEDULES[SGD], start, False)
-        _note(found, SGD, sgd)
-        for name, schedule in SCHEDULES.items():
-            if name != SGD:
-                curves = tuned(name, schedule, start, False)
-                _note(found, name, curves)
-                found[f"{name}: doublings"] = doublings(sgd.loss, curves.loss, recipe.at)
-                if schedule.work != SCHEDULES[SGD].work:
-                    cost = schedule.work / SCHEDULES[SGD].work
-                    found[f"{name}, equal cost: doublings"] = doublings(
-                        sgd.loss, curves.loss, recipe.at, cost=cost
-                    )
-        again = tuned(OTHER_START, SCHEDULES[SGD], other, False)
-        found[f"{OTHER_START}: doublings"] = doublings(sgd.loss, again.loss, recipe.at)
-        plain, fast = (
-            tuned(f"{name}, {SAME_NORM}", SCHEDULES[name], start, True) for name in (SGD, EM)
+        fresh = {name: tune(name, name) for name in SCHEDULES}
+        sgd = fresh[SGD].loss
+        for name, curves in fresh.items():
+            if name == SGD:
+                continue
+            speeds[name] = doublings(sgd, curves.loss, recipe.at)
+            cost = SCHEDULES[name].work / SCHEDULES[SGD].work
+            if cost != 1:
+                equal = doublings(sgd, curves.loss, recipe.at, cost=cost)
+                speeds[f"{name}, {EQUAL_COST}"] = equal
+        again = tune(OTHER_START, SGD, other)
+        speeds[OTHER_START] = doublings(sgd, again.loss, recipe.at)
+        slow, fast = (tune(f"{name}, {SAME_NORM}", name, same_norm=True) for name in (SGD, EM))
+        speeds[f"{EM}, {SAME_NORM}"] = doublings(slow.loss, fast.loss, recipe.at)
+        speeds[PUBLISHED] = _published(train, start, recipe)
+        return Speeds(
+            tuned=rates,
+            fresh={name: _fresh(curves) for name, curves in fresh.items()},
+            doublings=speeds,
         )
-        found[f"{EM}, {SAME_NORM}: doublings"] = doublings(plain.loss, fast.loss, recipe.at)
-        found["published rates: doublings"] = _published(train, start, recipe)
-        return found
 
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Verdict:
         """One-forward EM against SGD, at equal steps, which for these two cost the same."""
-        judgement = judge_effect(by_seed(numbers, f"{EM}: doublings"))
+        speeds = {
+            name: [one.doublings[name] for one in found.values()]
+            for name in next(iter(found.values())).doublings
+        }
+        judgement = judge_effect(speeds[EM])
         names = [
             TWO_FORWARDS,
-            f"{TWO_FORWARDS}, equal cost",
+            f"{TWO_FORWARDS}, {EQUAL_COST}",
             *(name for name in SCHEDULES if name not in (SGD, EM, TWO_FORWARDS)),
             f"{EM}, {SAME_NORM}",
-            "published rates",
+            PUBLISHED,
         ]
-        shown = ", ".join(f"{n} {average(numbers, f'{n}: doublings'):+.2f}" for n in names)
-        # A rate at the edge is not tuned: a still larger or smaller one may be better.
+        shown = ", ".join(f"{name} {np.mean(speeds[name]):+.2f}" for name in names)
         edges = ", ".join(
-            f"{n} {sum(by_seed(numbers, f'{n}: rate at the edge')):.0f}" for n in (SGD, EM)
+            f"{name} {sum(one.tuned[name].at_the_edge for one in found.values())}"
+            for name in (SGD, EM)
         )
         reason = (
             f"{judgement.reason} In doublings: {shown}. Seeds whose chosen rate is the smallest or "
@@ -141,29 +188,29 @@ class DynamicsEM(Study[EMRecipe, Numbers]):
         return self.verdict(
             judgement._replace(reason=reason),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit="doublings of the speed of SGD",
-            null=average(numbers, f"{OTHER_START}: doublings"),
+            null=float(np.mean(speeds[OTHER_START])),
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Fresh loss of the tuned schedules, and what every rate gives."""
         from matplotlib.figure import Figure
 
         recipe = self.recipes[tier]
         figure = Figure(figsize=(8.5, 3.6), layout="constrained")
         losses, sweep = figure.subplots(1, 2)
+        lowest = math.inf
         for colour, name in enumerate(SCHEDULES):
             style = "--" if name == TWO_FORWARDS else "-"
-            losses.plot(
-                recipe.at, curve(numbers, f"{name}: test loss, nats"), style, color=f"C{colour}"
-            )
-            by_rate = curve(numbers, f"{name}: validation loss by rate")
+            loss = np.mean([one.fresh[name].loss for one in found.values()], 0)
+            losses.plot(recipe.at, loss, style, color=f"C{colour}")
+            by_rate = np.mean([one.tuned[name].validation_loss for one in found.values()], 0)
             sweep.plot(recipe.rates, by_rate, f"o{style}", color=f"C{colour}", label=name, ms=3)
+            lowest = min(lowest, by_rate.min())
         losses.axhline(chain_floor(), color="grey", ls=":")
         losses.set(xlabel="step", ylabel="loss on fresh sequences, nats")
         losses.set_title("tuned rates (dotted: floor)", fontsize=10)
-        lowest = min(min(curve(numbers, f"{n}: validation loss by rate")) for n in SCHEDULES)
         sweep.set(xscale="log", xlabel="base learning rate", ylabel="mean validation loss, nats")
         sweep.set_ylim(lowest - 0.01, math.log(CHAIN.outcomes) + 0.05)
         sweep.set_xticks(recipe.rates, [f"{rate:g}" for rate in recipe.rates], fontsize=7)
@@ -178,15 +225,14 @@ class DynamicsEM(Study[EMRecipe, Numbers]):
         return [Picture("schedules", figure, caption, alt)]
 
 
-def _note(found: dict[str, float | Sequence[float]], name: str, curves: Curves) -> None:
-    """Curves on fresh sequences, and where they are lowest."""
+def _fresh(curves: Curves) -> Fresh:
     lowest = int(curves.loss.argmin())
-    gap = curves.loss[lowest].item() - chain_floor()
-    found[f"{name}: test loss, nats"] = curves.loss.tolist()
-    found[f"{name}: lowest gap, nats"] = gap
-    found[f"{name}: lowest gap, bits"] = gap / math.log(2)
-    found[f"{name}: accuracy there"] = curves.accuracy[lowest].item()
-    found[f"{name}: entropy there, nats"] = curves.entropy[lowest].item()
+    return Fresh(
+        loss=curves.loss.tolist(),
+        gap=curves.loss[lowest].item() - chain_floor(),
+        accuracy=curves.accuracy[lowest].item(),
+        entropy=curves.entropy[lowest].item(),
+    )
 
 
 def _finite(curves: Curves) -> list[float]:
@@ -197,7 +243,7 @@ def _finite(curves: Curves) -> list[float]:
 def _published(train: Problem, start: Weights, recipe: EMRecipe) -> float:
     """Doublings on the training data, untuned: what the authors compare."""
     slow, fast = (
-        descend(train, start, SCHEDULES[name], [PUBLISHED], at=recipe.at, watched={"": train})
+        descend(train, start, SCHEDULES[name], [PUBLISHED_RATE], at=recipe.at, watched={"": train})
         for name in (SGD, EM)
     )
     return doublings(slow[""].loss[0], fast[""].loss[0], recipe.at)

@@ -9,63 +9,108 @@ different things, so even weights that move straight to their end would give som
 much, measured on the straight path, is taken off.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from bayesattn.claims.geometry_subjects import NEVER, GeometryStudy, training
+import numpy as np
+
+from bayesattn.claims.geometry import NEVER, GeometryRecipe, average, training
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Exhibit, Numbers, Picture, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed, curve
+from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
-from bayesattn.probes.drift import KINDS, measure_drift
+from bayesattn.probes.drift import HALF, KINDS, Path, measure_drift
 from bayesattn.stats import judge_all, judge_effect
 
-SLOW = ("values", "precision")
+PRECISION = "precision"
+SLOW = ("values", PRECISION)
 """What is said to go on when attention has settled: the values, and with them the error."""
 DRAWN = {"attention": "C0", "values": "C1", "mae": "C3"}
+CAPTION = "Attention, values and error on their way to where they end; means over seeds."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How one thing came to its end."""
+
+    curve: list[float]
+    """At every checkpoint."""
+    half_life: float
+    settled: float
+    """A step of the training, and so is the half-life."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doublings:
+    """How much later than attention something settled, as log2 of the ratio of steps."""
+
+    training: float
+    straight: float
+
+    @property
+    def beyond(self) -> float:
+        """More than on the straight path."""
+        return self.training - self.straight
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settling:
+    """Of one training."""
+
+    steps: list[int]
+    """Of the checkpoints."""
+    training: Mapping[str, Way]
+    straight: Mapping[str, Way]
+    """The same on the straight path from the first to the last weights."""
+    after_attention: Mapping[str, Doublings]
+    twice_the_end: float
+    """Step from which on the error is at most twice its end."""
+
+
+Found = Mapping[int, Settling]
 
 
 @register("dynamics-frame-precision")
-class DynamicsFramePrecision(GeometryStudy[Numbers]):
+class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
     """Follows attention, values and error through the checkpoints of trainings."""
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
         """With its checkpoints, which models that come along do not have."""
         return {NEVER: training(tier, NEVER, seed)}
 
-    def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Curves over the checkpoints, settling steps and half-lives."""
+    def measure(self, tier: Tier, seed: int) -> Settling:
         run = training(tier, NEVER, seed).train()
         drift = measure_drift(run, sequences=min(128, self.recipes[tier].sequences))
-        found: dict[str, float | Sequence[float]] = {"step": drift.trained.steps}
-        for kind, numbers in drift.summary().items():
-            found |= {f"{kind}: {name}": value for name, value in numbers.items()}
-            found[f"{kind}: curve"] = drift.trained.curves[kind]
-            found[f"{kind}: curve, straight path"] = drift.straight.curves[kind]
-        pairs = {
-            kind: (drift.dissociation(kind), drift.dissociation_null(kind))
+        later = {
+            kind: Doublings(
+                training=drift.dissociation(kind), straight=drift.dissociation_null(kind)
+            )
             for kind in KINDS
             if kind != "attention"
         }
-        pairs["precision"] = (drift.precision(), drift.precision_null())
-        for kind, (measured, straight) in pairs.items():
-            found[f"{kind}: dissociation"] = measured
-            found[f"{kind}: dissociation, straight path"] = straight
-            found[f"{kind}: dissociation beyond the straight path"] = measured - straight
-        found["mae: twice the end"] = drift.trained.reaching("mae")
-        return found
+        precision = Doublings(training=drift.precision(), straight=drift.precision_null())
+        return Settling(
+            steps=drift.trained.steps,
+            training=_ways(drift.trained),
+            straight=_ways(drift.straight),
+            after_attention={**later, PRECISION: precision},
+            twice_the_end=drift.trained.reaching("mae"),
+        )
 
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Verdict:
         """Values after attention, and error after attention."""
+        seeds = found.values()
         parts = {
             f"{kind} after attention": judge_effect(
-                by_seed(numbers, f"{kind}: dissociation beyond the straight path")
+                [one.after_attention[kind].beyond for one in seeds]
             )
             for kind in SLOW
         }
         judgement = judge_all(parts)
-        steps = ", ".join(f"{kind} {average(numbers, f'{kind}: settled'):.0f}" for kind in DRAWN)
-        twice = average(numbers, "mae: twice the end")
-        beyond = average(numbers, "precision: dissociation beyond the straight path")
+        steps = ", ".join(
+            f"{kind} {average(one.training[kind].settled for one in seeds):.0f}" for kind in DRAWN
+        )
+        twice = average(one.twice_the_end for one in seeds)
+        beyond = average(one.after_attention[PRECISION].beyond for one in seeds)
         reason = (
             f"{judgement.reason} Settled at step: {steps}; error at most twice its end from step "
             f"{twice:.0f} on, {beyond:.2g} doublings later than attention settles, beyond the "
@@ -74,50 +119,66 @@ class DynamicsFramePrecision(GeometryStudy[Numbers]):
         return self.verdict(
             judgement._replace(reason=reason),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit="doublings of training, beyond the straight path",
             null=0.0,
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
-        """What is left of the way, in training and on the straight path."""
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+        """How much of the way is left, in training and on the straight path."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(8, 3), layout="constrained")
-        titles = {"training": "", "straight path": ", straight path"}
-        steps = curve(numbers, "step")
-        for axes, (title, ending) in zip(
-            figure.subplots(1, 2, sharey=True), titles.items(), strict=True
+        steps = next(iter(found.values())).steps
+        panels = {
+            "training": [one.training for one in found.values()],
+            "straight path": [one.straight for one in found.values()],
+        }
+        for axes, (title, seeds) in zip(
+            figure.subplots(1, 2, sharey=True), panels.items(), strict=True
         ):
             for kind, colour in DRAWN.items():
-                values = curve(numbers, f"{kind}: curve{ending}")
-                whole = abs(values[0] - values[-1]) or 1.0
-                left = [abs(value - values[-1]) / whole for value in values]
-                label = "entropy error" if kind == "mae" else kind
-                axes.plot(steps, left, "o-", ms=3, color=colour, label=label)
+                left = _left([ways[kind] for ways in seeds])
+                axes.plot(steps, left, "o-", ms=3, color=colour, label=_label(kind))
             axes.axhline(0.1, color="grey", ls=":")
             axes.set_xscale("symlog", linthresh=steps[1])
             axes.set(title=title, xlabel="step", xlim=(0, steps[-1]))
         figure.axes[0].set_ylabel("left of the way to the end")
         figure.axes[1].legend(fontsize=8)
-        caption = "Attention, values and error on their way to where they end; means over seeds."
-        return [Picture("settling", figure, caption, "Falling curves over the steps, two panels.")]
+        return [Picture("settling", figure, CAPTION, "Falling curves over the steps, two panels.")]
 
-    def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
+    def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
         """The same curves, to read off."""
-        series: list[dict[str, object]] = []
-        for kind in DRAWN:
-            values = curve(numbers, f"{kind}: curve")
-            whole = abs(values[0] - values[-1]) or 1.0
-            left = [round(abs(value - values[-1]) / whole, 5) for value in values]
-            series.append({"name": "entropy error" if kind == "mae" else kind, "y": left})
+        lines = {kind: _left([one.training[kind] for one in found.values()]) for kind in DRAWN}
         data = {
-            "x": curve(numbers, "step"),
-            "series": series,
+            "x": next(iter(found.values())).steps,
+            "series": [
+                {"name": _label(kind), "y": [round(value, 5) for value in left]}
+                for kind, left in lines.items()
+            ],
             "xLabel": "step of training",
             "yLabel": "left of the way to the end",
             "logX": True,
         }
-        caption = "Attention, values and error on their way to where they end; means over seeds."
-        title = "Drift through training"
-        return [Exhibit(kind="curves", title=title, caption=caption, data=data)]
+        return [Exhibit(kind="curves", title="Drift through training", caption=CAPTION, data=data)]
+
+
+def _ways(path: Path) -> dict[str, Way]:
+    return {
+        kind: Way(
+            curve=path.curves[kind],
+            half_life=path.settling(kind, HALF),
+            settled=path.settling(kind),
+        )
+        for kind in KINDS
+    }
+
+
+def _left(ways: list[Way]) -> list[float]:
+    """Of the mean curve: its distance to the end, 1 at the start."""
+    curve = np.mean([way.curve for way in ways], 0)
+    return (abs(curve - curve[-1]) / (abs(curve[0] - curve[-1]) or 1.0)).tolist()
+
+
+def _label(kind: str) -> str:
+    return "entropy error" if kind == "mae" else kind

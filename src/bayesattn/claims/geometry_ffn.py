@@ -10,16 +10,15 @@ a sublayer only tells whether the code was turned.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from bayesattn.claims.geometry_subjects import VARIANTS, GeometryStudy, Subject, subjects
+from bayesattn.claims.geometry import VARIANTS, GeometryStudy, average, each, trained_model
 from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.ledger.study import Picture, Tier, Verdict
 from bayesattn.probes.ablation import Cut, errors
 from bayesattn.probes.anatomy import anatomy
-from bayesattn.probes.ffn import TARGETS, measure_sublayers, total_gain
+from bayesattn.probes.ffn import TARGETS, Sublayer, measure_sublayers, total_gain
 from bayesattn.stats import judge_all, judge_effect
 
 FEED, ATTENTION = SUBLAYERS = ("feed-forward", "attention")
@@ -49,20 +48,43 @@ Found = Mapping[int, Mapping[str, Sublayers]]
 
 
 @register("geometry-ffn")
-class GeometryFFN(GeometryStudy[Mapping[str, Sublayers]]):
+class GeometryFFN(GeometryStudy[Sublayers]):
     """Linear probes before and after every sublayer of trained models."""
 
-    def measure(self, tier: Tier, seed: int) -> Mapping[str, Sublayers]:
-        """Gains and costs of every model."""
-        recipe = self.recipes[tier]
-        return {
-            variant: _measure(subject, recipe.sequences)
-            for variant, subject in subjects(tier, seed, recipe)
+    def measure_part(self, tier: Tier, seed: int, part: str) -> Sublayers:
+        model, initial, tunnel = trained_model(tier, part, seed)
+        sequences = self.recipes[tier].sequences
+        trained, before = (
+            measure_sublayers(one, tunnel, sequences=sequences) for one in (model, initial)
+        )
+        gains = {
+            target: Gains(
+                by_layer={
+                    kind: [
+                        one.gain.value
+                        for one in trained
+                        if (one.sublayer, one.target) == (kind, target)
+                    ]
+                    for kind in SUBLAYERS
+                },
+                difference=_difference(trained, target),
+                difference_untrained=_difference(before, target),
+            )
+            for target in TARGETS
         }
+        batch = tunnel.sample(sequences, torch.Generator().manual_seed(EVAL_SEED))
+        whole = errors(model, batch)[1].mean()
+        heads = [Cut(part="heads", layer=layer) for layer in anatomy(model).attending]
+        feed = [Cut(part="mlp", layer=layer) for layer in range(len(anatomy(model).layers))]
+        return Sublayers(
+            gains=gains,
+            without_attention=float(errors(model, batch, heads)[1].mean() - whole),
+            without_feed=float(errors(model, batch, feed)[1].mean() - whole),
+        )
 
     def judge(self, tier: Tier, found: Found) -> Verdict:
         """Feed-forward parts must gain more than attention, with and without returning keys."""
-        by_variant = {variant: [one[variant] for one in found.values()] for variant in VARIANTS}
+        by_variant = {variant: each(found, variant) for variant in VARIANTS}
         parts = {
             variant: judge_effect([one.gains["entropy"].difference for one in own])
             for variant, own in by_variant.items()
@@ -70,8 +92,8 @@ class GeometryFFN(GeometryStudy[Mapping[str, Sublayers]]):
         judgement = judge_all(parts)
         decided = next((v for v in VARIANTS if judgement.reason.startswith(v)), VARIANTS[0])
         costs = "; ".join(
-            f"{variant}, {np.mean([one.without_feed for one in own]):.2g} bits more without "
-            f"feed-forward parts, {np.mean([one.without_attention for one in own]):.2g} without "
+            f"{variant}, {average(one.without_feed for one in own):.2g} bits more without "
+            f"feed-forward parts, {average(one.without_attention for one in own):.2g} without "
             "attention"
             for variant, own in by_variant.items()
         )
@@ -81,7 +103,7 @@ class GeometryFFN(GeometryStudy[Mapping[str, Sublayers]]):
             tier=tier,
             seeds=tuple(found),
             unit="R² gained by feed-forward parts beyond attention",
-            null=float(np.mean(untrained)),
+            null=average(untrained),
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
@@ -104,29 +126,5 @@ class GeometryFFN(GeometryStudy[Mapping[str, Sublayers]]):
         return [Picture("gains", figure, caption, "Points by layer and sublayer, two panels.")]
 
 
-def _measure(subject: Subject, sequences: int) -> Sublayers:
-    model, initial, tunnel = subject
-    trained, before = (
-        measure_sublayers(one, tunnel, sequences=sequences) for one in (model, initial)
-    )
-    gains = {
-        target: Gains(
-            by_layer={
-                kind: [o.gain.value for o in trained if (o.sublayer, o.target) == (kind, target)]
-                for kind in SUBLAYERS
-            },
-            difference=total_gain(trained, FEED, target) - total_gain(trained, ATTENTION, target),
-            difference_untrained=total_gain(before, FEED, target)
-            - total_gain(before, ATTENTION, target),
-        )
-        for target in TARGETS
-    }
-    batch = tunnel.sample(sequences, torch.Generator().manual_seed(EVAL_SEED))
-    whole = errors(model, batch)[1].mean()
-    heads = [Cut(part="heads", layer=layer) for layer in anatomy(model).attending]
-    feed = [Cut(part="mlp", layer=layer) for layer in range(len(anatomy(model).layers))]
-    return Sublayers(
-        gains=gains,
-        without_attention=float(errors(model, batch, heads)[1].mean() - whole),
-        without_feed=float(errors(model, batch, feed)[1].mean() - whole),
-    )
+def _difference(gains: list[Sublayer], target: str) -> float:
+    return total_gain(gains, FEED, target) - total_gain(gains, ATTENTION, target)

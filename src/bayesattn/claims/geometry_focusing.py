@@ -8,97 +8,128 @@ that is taken, and there is no right place to look.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from bayesattn.claims.geometry_subjects import AGAIN, GeometryStudy, listed, subjects
+import numpy as np
+
+from bayesattn.claims.geometry import AGAIN, GeometryStudy, Layers, average, each, trained_model
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Numbers, Picture, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed, curve
-from bayesattn.probes.focusing import measure_focusing
+from bayesattn.ledger.study import Picture, Tier, Verdict
+from bayesattn.probes.focusing import Focus, measure_focusing
 from bayesattn.stats import judge_all, judge_effect
 
-MASS, ENTROPY = "mass on consistent", "entropy"
+CONSISTENT = "consistent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mass(Layers):
+    """Attention on positions of one role, layer by layer."""
+
+    even: list[float]
+    """Of attention that is the same everywhere."""
+    other_sequences: list[float]
+    """On the positions that have this role in other sequences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Focusing:
+    """Of one model, layer by layer, means over heads."""
+
+    entropy: Layers
+    mass: Mapping[str, Mass]
+    """By role, of those that the task has."""
+    alignment: list[float] | None
+    own: list[float]
+    """Share of the variance of cos(q, k) that depends on the query."""
+
+
+Found = Mapping[int, Mapping[str, Focusing]]
 
 
 @register("geometry-focusing")
-class GeometryFocusing(GeometryStudy[Numbers]):
+class GeometryFocusing(GeometryStudy[Focusing]):
     """Follows attention through the layers of models trained with returning keys."""
 
-    def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Entropy, mass, alignment and what depends on the query, by layer."""
-        recipe = self.recipes[tier]
-        found: dict[str, float | Sequence[float]] = {}
-        for variant, (model, initial, tunnel) in subjects(tier, seed, recipe):
-            layers = [
-                focus
-                for focus in measure_focusing(
-                    model, tunnel, initial=initial, sequences=recipe.sequences
-                )
-                if focus.head is None
-            ]
-            own: dict[str, list[float]] = {
-                ENTROPY: [focus.entropy.value for focus in layers],
-                f"{ENTROPY} untrained": [focus.entropy.nulls["untrained"] for focus in layers],
-                "own": [focus.own for focus in layers],
-            }
-            for role in layers[0].mass:
-                masses = [focus.mass[role] for focus in layers]
-                own[f"mass on {role}"] = [mass.value for mass in masses]
-                for null in masses[0].nulls:
-                    own[f"mass on {role} {null}"] = [mass.nulls[null] for mass in masses]
-            if layers[0].alignment is not None:
-                own["alignment"] = [focus.alignment.value for focus in layers if focus.alignment]
-            found |= {f"{variant}: {name}": values for name, values in own.items()}
-            for name in (MASS, ENTROPY, f"{MASS} untrained", f"{ENTROPY} untrained"):
-                if name in own:
-                    found[f"{variant}: {name}, last minus first"] = own[name][-1] - own[name][0]
-            if MASS in own:
-                beyond = own[MASS][-1] - own[f"{MASS} other sequences"][-1]
-                found[f"{variant}: {MASS}, last beyond other sequences"] = beyond
-        return found
-
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
-        """All three, where keys return; the rise of the mass is what is reported."""
-        untrained = {
-            name: average(numbers, f"{AGAIN}: {name} untrained, last minus first")
-            for name in (MASS, ENTROPY)
-        }
-        rise = judge_effect(
-            by_seed(numbers, f"{AGAIN}: {MASS}, last minus first"), null=max(0.0, untrained[MASS])
+    def measure_part(self, tier: Tier, seed: int, part: str) -> Focusing:
+        model, initial, tunnel = trained_model(tier, part, seed)
+        sequences = self.recipes[tier].sequences
+        found = measure_focusing(model, tunnel, initial=initial, sequences=sequences)
+        layers = [focus for focus in found if focus.head is None]
+        return Focusing(
+            entropy=Layers(
+                trained=[focus.entropy.value for focus in layers],
+                untrained=[focus.entropy.nulls["untrained"] for focus in layers],
+            ),
+            mass={role: _mass(layers, role) for role in layers[0].mass},
+            alignment=[focus.alignment.value for focus in layers if focus.alignment] or None,
+            own=[focus.own for focus in layers],
         )
-        fall = [-value for value in by_seed(numbers, f"{AGAIN}: {ENTROPY}, last minus first")]
+
+    def judge(self, tier: Tier, found: Found) -> Verdict:
+        """All three, where keys return; the rise of the mass is what is reported."""
+        models = each(found, AGAIN)
+        masses, entropies = [m.mass[CONSISTENT] for m in models], [m.entropy for m in models]
+        untrained = average(_rise(mass.untrained) for mass in masses)
+        fell_untrained = average(-_rise(entropy.untrained) for entropy in entropies)
+        rise = judge_effect([_rise(mass.trained) for mass in masses], null=max(0.0, untrained))
         judgement = judge_all(
             {
                 "rise of the mass": rise,
-                "fall of the entropy": judge_effect(fall, null=max(0.0, -untrained[ENTROPY])),
+                "fall of the entropy": judge_effect(
+                    [-_rise(entropy.trained) for entropy in entropies],
+                    null=max(0.0, fell_untrained),
+                ),
                 "mass beyond other sequences": judge_effect(
-                    by_seed(numbers, f"{AGAIN}: {MASS}, last beyond other sequences")
+                    [mass.trained[-1] - mass.other_sequences[-1] for mass in masses]
                 ),
             }
         )
-        masses = " to ".join(f"{mass:.2f}" for mass in curve(numbers, f"{AGAIN}: {MASS}"))
-        entropies = " to ".join(f"{bits:.2f}" for bits in curve(numbers, f"{AGAIN}: {ENTROPY}"))
-        reason = f"{judgement.reason} Layer by layer, mass {masses}, entropy {entropies}."
+        reason = (
+            f"{judgement.reason} Layer by layer, mass {_by_layer(masses)}, "
+            f"entropy {_by_layer(entropies)}."
+        )
         return self.verdict(
             judgement._replace(reason=reason, value=rise.value, interval=rise.interval),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit="more attention on consistent pairs in the last layer than in the first",
-            null=untrained[MASS],
+            null=untrained,
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Mass and entropy over the layers."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(7.5, 3), layout="constrained")
-        for axes, name in zip(figure.subplots(1, 2), (MASS, ENTROPY), strict=True):
-            for measured in numbers.values():
-                axes.plot(listed(measured, f"{AGAIN}: {name}"), "o-", color="C0")
-                axes.plot(listed(measured, f"{AGAIN}: {name} untrained"), "o:", color="C1")
+        mass, entropy = figure.subplots(1, 2)
+        for model in each(found, AGAIN):
+            for axes, layers in ((mass, model.mass[CONSISTENT]), (entropy, model.entropy)):
+                axes.plot(layers.trained, "o-", color="C0")
+                axes.plot(layers.untrained, "o:", color="C1")
+                axes.set_xticks(range(len(layers.trained)))
+        for axes, name in ((mass, "mass on consistent"), (entropy, "entropy")):
             axes.set(xlabel="layer", ylabel=name, ylim=(0, 1.03))
-            axes.set_xticks(range(len(curve(numbers, f"{AGAIN}: {name}"))))
         caption = (
             "Attention on earlier pairs with the asked key, and the entropy of attention over the "
             "log of the visible keys, by layer; dotted: before training; one line per seed."
         )
         return [Picture("layers", figure, caption, "Lines over the layers, two panels.")]
+
+
+def _mass(layers: Sequence[Focus], role: str) -> Mass:
+    own = [focus.mass[role] for focus in layers]
+    return Mass(
+        trained=[mass.value for mass in own],
+        untrained=[mass.nulls["untrained"] for mass in own],
+        even=[mass.nulls["even"] for mass in own],
+        other_sequences=[mass.nulls["other sequences"] for mass in own],
+    )
+
+
+def _rise(layers: Sequence[float]) -> float:
+    return layers[-1] - layers[0]
+
+
+def _by_layer(seeds: Sequence[Layers]) -> str:
+    means = np.mean([one.trained for one in seeds], 0)
+    return " to ".join(f"{mean:.2f}" for mean in means)

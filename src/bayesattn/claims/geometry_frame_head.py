@@ -6,20 +6,27 @@ The head is chosen on one half of the sequences and its cost measured on the oth
 does not choose itself. All conditions see the same sequences.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 
-from bayesattn.claims.geometry_subjects import VARIANTS, GeometryStudy, Subject, listed, subjects
+from bayesattn.claims.geometry import (
+    VARIANTS,
+    GeometryStudy,
+    average,
+    each,
+    trained_model,
+)
 from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.ledger.exhibits import heatmap_exhibit
-from bayesattn.ledger.study import Exhibit, Numbers, Picture, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed, curve, first
-from bayesattn.probes.ablation import KINDS, Cut, errors, measure_ablations
+from bayesattn.ledger.study import Exhibit, Picture, Tier, Verdict
+from bayesattn.models.architectures import Predictor
+from bayesattn.probes.ablation import KINDS, Cut, Loss, errors, measure_ablations
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.stats import Judgement, judge_all, judge_effect
+from bayesattn.tunnels import Tunnel
 
 RATIO = 10.0
 """Catastrophic: the authors' word for an error that grows more than so many times."""
@@ -27,63 +34,131 @@ DOMINANCE = 2.0
 """One head: it costs at least so many times what the next one does."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """In bits: of the entropy, and KL(Bayes ‖ model)."""
+
+    mae: float
+    kl: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What parts cost, taken away in one way: more error than that of the whole model."""
+
+    heads: list[list[Errors]]
+    """By layer that attends, and head."""
+    attention: list[Errors]
+    """All heads of a layer at once, by layer that attends."""
+    feed_forward: list[Errors]
+    """By layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablated:
+    """Of one model."""
+
+    head: int
+    """The most costly one of the first layer, on one half of the sequences."""
+    times_next: float
+    """Its cost on the other half, over that of the next head."""
+    times_whole: float
+    """The error without it, over that of the whole model."""
+    whole: Errors
+    random_mae: float
+    """Cost of a random subspace as wide as a head."""
+    bypass_mae: list[float]
+    """Cost of each layer."""
+    costs: Mapping[str, Costs]
+    """By way of taking away: zero, mean or resample."""
+
+    @property
+    def random_times_whole(self) -> float:
+        return (self.whole.mae + self.random_mae) / self.whole.mae
+
+
+Found = Mapping[int, Mapping[str, Ablated]]
+
+
 @register("geometry-frame-head")
-class GeometryFrameHead(GeometryStudy[Numbers]):
+class GeometryFrameHead(GeometryStudy[Ablated]):
     """Takes away each head of trained models in turn."""
 
-    def measure(self, tier: Tier, seed: int) -> Numbers:
+    def measure_part(self, tier: Tier, seed: int, part: str) -> Ablated:
         """Costs of everything, and of the chosen head on fresh sequences."""
-        recipe = self.recipes[tier]
-        found: dict[str, float | Sequence[float]] = {}
-        for variant, subject in subjects(tier, seed, recipe):
-            found |= _chosen(variant, subject, recipe.sequences)
-            found |= _everything(variant, subject, recipe.sequences)
-        return found
+        model, _, tunnel = trained_model(tier, part, seed)
+        sequences = self.recipes[tier].sequences
+        head, times_next, times_whole = _most_costly(model, tunnel, sequences)
+        batch = tunnel.sample(sequences, torch.Generator().manual_seed(EVAL_SEED))
+        table, parts = measure_ablations(model, batch), anatomy(model)
+        layers = range(len(parts.layers))
 
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+        def costs(kind: str) -> Costs:
+            return Costs(
+                heads=[
+                    [
+                        _errors(table.find("head", layer, head, kind))
+                        for head in range(parts.attention(layer).heads)
+                    ]
+                    for layer in parts.attending
+                ],
+                attention=[_errors(table.find("heads", at, kind=kind)) for at in parts.attending],
+                feed_forward=[_errors(table.find("mlp", layer, kind=kind)) for layer in layers],
+            )
+
+        return Ablated(
+            head=head,
+            times_next=times_next,
+            times_whole=times_whole,
+            whole=Errors(mae=table.mae.value, kl=table.kl.value),
+            random_mae=table.find("head", 0, 0).mae.nulls["random subspace"],
+            bypass_mae=[table.find("layer", at, kind="bypass").mae.value for at in layers],
+            costs={kind: costs(kind) for kind in KINDS},
+        )
+
+    def judge(self, tier: Tier, found: Found) -> Verdict:
         """Catastrophic and alone, with and without returning keys."""
         parts: dict[str, Judgement] = {}
         nulls: dict[str, tuple[str, float]] = {}
         for variant in VARIANTS:
+            models = each(found, variant)
             alone, worse = f"{variant}, against the next head", f"{variant}, error"
-            parts[alone] = judge_effect(
-                by_seed(numbers, f"{variant}: times next"), minimum=DOMINANCE
-            )
+            parts[alone] = judge_effect([one.times_next for one in models], minimum=DOMINANCE)
             nulls[alone] = ("times the cost of the next head", 1.0)
-            parts[worse] = judge_effect(by_seed(numbers, f"{variant}: times whole"), minimum=RATIO)
-            nulls[worse] = (
-                "times the whole model's error",
-                average(numbers, f"{variant}: random times whole"),
-            )
+            parts[worse] = judge_effect([one.times_whole for one in models], minimum=RATIO)
+            random = average(one.random_times_whole for one in models)
+            nulls[worse] = ("times the whole model's error", random)
         judgement = judge_all(parts)
         # without a name in front all parts hold, and the first one speaks for them
         said = (name for name in parts if judgement.reason.startswith(name))
         decided = next(said, next(iter(parts)))
         unit, null = nulls[decided]
         times = ", ".join(
-            f"{average(numbers, f'{variant}: times whole'):.3g} if {variant}"
+            f"{average(one.times_whole for one in each(found, variant)):.3g} if {variant}"
             for variant in VARIANTS
         )
         reason = f"{judgement.reason} Without it the error is this many times larger: {times}."
         return self.verdict(
             judgement._replace(reason=reason),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit=unit,
             null=null,
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Costs of first-layer heads in order."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(8, 3), layout="constrained")
         for axes, variant in zip(figure.subplots(1, 2, sharey=True), VARIANTS, strict=True):
-            for colour, measured in enumerate(numbers.values()):
-                costs = sorted(listed(measured, f"{variant}: L0 mae zero by head"), reverse=True)
+            models = each(found, variant)
+            zeros = [one.costs["zero"] for one in models]
+            for colour, zero in enumerate(zeros):
+                costs = sorted((head.mae for head in zero.heads[0]), reverse=True)
                 axes.plot(range(1, len(costs) + 1), costs, "o-", color=f"C{colour}")
-            axes.axhline(average(numbers, f"{variant}: random mae"), color="grey", ls=":")
-            feed = curve(numbers, f"{variant}: mlp mae zero by layer")[0]
+            axes.axhline(average(one.random_mae for one in models), color="grey", ls=":")
+            feed = average(zero.feed_forward[0].mae for zero in zeros)
             axes.axhline(feed, color="grey", ls="--")
             axes.set(title=variant, xlabel="head of the first layer, most costly first")
         figure.axes[0].set_ylabel("cost, bits of entropy error")
@@ -93,15 +168,13 @@ class GeometryFrameHead(GeometryStudy[Numbers]):
         )
         return [Picture("costs", figure, caption, "Falling lines, one per seed.")]
 
-    def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
+    def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
         """What every head costs, in every layer."""
-        measured = first(numbers)
-        rows: dict[str, list[float]] = {}
-        for variant in VARIANTS:
-            for layer in count():
-                if (name := f"{variant}: L{layer} mae zero by head") not in measured:
-                    break
-                rows[f"{variant}, layer {layer}"] = listed(measured, name)
+        rows = {
+            f"{variant}, layer {layer}": [head.mae for head in heads]
+            for variant in VARIANTS
+            for layer, heads in enumerate(each(found, variant)[0].costs["zero"].heads)
+        }
         columns = [f"head {head}" for head in range(len(next(iter(rows.values()))))]
         return [
             heatmap_exhibit(
@@ -117,8 +190,8 @@ class GeometryFrameHead(GeometryStudy[Numbers]):
         ]
 
 
-def _chosen(variant: str, subject: Subject, sequences: int) -> dict[str, float]:
-    model, _, tunnel = subject
+def _most_costly(model: Predictor, tunnel: Tunnel, sequences: int) -> tuple[int, float, float]:
+    """`head`, `times_next` and `times_whole` of `Ablated`."""
     halves = [
         tunnel.sample(sequences, torch.Generator().manual_seed(EVAL_SEED + half)) for half in (3, 4)
     ]
@@ -133,39 +206,8 @@ def _chosen(variant: str, subject: Subject, sequences: int) -> dict[str, float]:
     others = float(costs[1][torch.arange(len(heads)) != head].max())
     whole = float(errors(model, halves[1])[1].mean())
     # costs of nothing are rounding; a ratio of two of them would mean nothing
-    return {
-        f"{variant}: times next": own / max(others, 1e-6),
-        f"{variant}: times whole": (whole + own) / whole,
-        f"{variant}: head": float(head),
-    }
+    return head, own / max(others, 1e-6), (whole + own) / whole
 
 
-def _everything(
-    variant: str, subject: Subject, sequences: int
-) -> dict[str, float | Sequence[float]]:
-    model, _, tunnel = subject
-    batch = tunnel.sample(sequences, torch.Generator().manual_seed(EVAL_SEED))
-    table = measure_ablations(model, batch)
-    layers = range(len(anatomy(model).layers))
-    random = table.find("head", 0, 0).mae.nulls["random subspace"]
-    found: dict[str, float | Sequence[float]] = {
-        f"{variant}: mae": table.mae.value,
-        f"{variant}: kl": table.kl.value,
-        f"{variant}: random mae": random,
-        f"{variant}: random times whole": (table.mae.value + random) / table.mae.value,
-        f"{variant}: bypass mae by layer": [
-            table.find("layer", layer, kind="bypass").mae.value for layer in layers
-        ],
-    }
-    for kind in KINDS:
-        for layer in anatomy(model).attending:
-            heads = range(anatomy(model).attention(layer).heads)
-            own = [table.find("head", layer, head, kind) for head in heads]
-            found[f"{variant}: L{layer} mae {kind} by head"] = [loss.mae.value for loss in own]
-            found[f"{variant}: L{layer} kl {kind} by head"] = [loss.kl.value for loss in own]
-        for part in ("heads", "mlp"):
-            where = anatomy(model).attending if part == "heads" else layers
-            own = [table.find(part, layer, kind=kind) for layer in where]
-            found[f"{variant}: {part} mae {kind} by layer"] = [loss.mae.value for loss in own]
-            found[f"{variant}: {part} kl {kind} by layer"] = [loss.kl.value for loss in own]
-    return found
+def _errors(loss: Loss) -> Errors:
+    return Errors(mae=loss.mae.value, kl=loss.kl.value)

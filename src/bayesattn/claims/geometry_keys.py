@@ -8,74 +8,91 @@ about 0 for anything.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from bayesattn.claims.geometry_subjects import VARIANTS, GeometryStudy, listed, subject, training
+from bayesattn.claims.geometry import VARIANTS, GeometryStudy, average, each, trained_model
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Numbers, Picture, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed
+from bayesattn.ledger.study import Picture, Tier, Verdict
 from bayesattn.probes.keys import KeyFrame, measure_keys, pair_cosine
 from bayesattn.stats import Outcome, judge_all, judge_below, judge_effect
 
 PERMUTATIONS = 999
+KEYS, VALUES = SYMBOLS = ("keys", "values")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """The first layer's keys of one kind of symbol, a number for each head."""
+
+    cosine: list[float]
+    """Mean |cos|; so are the next two."""
+    untrained: list[float]
+    shuffled: list[float]
+    """Coordinates shuffled over symbols."""
+    p: list[float]
+    """Of the permutations behind `shuffled`."""
+    centred: list[float]
+    rank: list[float]
+    random: float
+    """Of random directions, exactly."""
+    best_random: float
+    """Of the most orthogonal of as many random heads."""
+
+
+Found = Mapping[int, Mapping[str, Mapping[str, Frame]]]
 
 
 @register("geometry-keys")
-class GeometryKeys(GeometryStudy[Numbers]):
+class GeometryKeys(GeometryStudy[Mapping[str, Frame]]):
     """Measures cosines between the keys of all symbols in trained bijection models."""
 
-    def measure(self, tier: Tier, seed: int) -> Numbers:
-        """Cosines of every head, with their nulls."""
-        recipe = self.recipes[tier]
-        found: dict[str, float | Sequence[float]] = {}
-        for variant in VARIANTS:
-            model, initial, tunnel = subject(training(tier, variant, seed))
-            frames = measure_keys(
-                model,
-                tunnel,
-                initial=initial,
-                sequences=recipe.sequences,
-                permutations=PERMUTATIONS,
-            )
-            for tokens in ("keys", "values"):
-                own = [f for f in frames if (f.layer, f.tokens) == (0, tokens)]
-                found |= _numbers(f"{variant}: {tokens}", own)
-        return found
+    def parts(self, tier: Tier) -> Sequence[str]:
+        return VARIANTS
 
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
-        """Against random directions first, then against the start of training."""
-        random = average(numbers, f"{VARIANTS[0]}: keys random")
-        parts = {
-            f"{variant}, against random directions": judge_below(
-                by_seed(numbers, f"{variant}: keys |cos|"), limit=random
-            )
-            for variant in VARIANTS
+    def measure_part(self, tier: Tier, seed: int, part: str) -> Mapping[str, Frame]:
+        """By kind of symbol."""
+        model, initial, tunnel = trained_model(tier, part, seed)
+        frames = measure_keys(
+            model,
+            tunnel,
+            initial=initial,
+            sequences=self.recipes[tier].sequences,
+            permutations=PERMUTATIONS,
+        )
+        return {
+            symbols: _frame([f for f in frames if (f.layer, f.tokens) == (0, symbols)])
+            for symbols in SYMBOLS
         }
-        judgement = judge_all(parts)
+
+    def judge(self, tier: Tier, found: Found) -> Verdict:
+        """Against random directions first, then against the start of training."""
+        keys = {variant: [one[KEYS] for one in each(found, variant)] for variant in VARIANTS}
+        random = average(frame.random for frame in keys[VARIANTS[0]])
+        judgement = judge_all(
+            {
+                f"{variant}, against random directions": judge_below(
+                    [average(frame.cosine) for frame in frames], limit=random
+                )
+                for variant, frames in keys.items()
+            }
+        )
         if judgement.outcome is Outcome.SUPPORTED:
-            gains = {
-                variant: [
-                    start - end
-                    for start, end in zip(
-                        by_seed(numbers, f"{variant}: keys untrained"),
-                        by_seed(numbers, f"{variant}: keys |cos|"),
-                        strict=True,
+            judged = judge_all(
+                {
+                    f"{variant}, untrained minus trained": judge_effect(
+                        [average(frame.untrained) - average(frame.cosine) for frame in frames]
                     )
-                ]
-                for variant in VARIANTS
-            }
-            later = {
-                f"{variant}, untrained minus trained": judge_effect(values)
-                for variant, values in gains.items()
-            }
-            judged = judge_all(later)
+                    for variant, frames in keys.items()
+                }
+            )
             judgement = judgement._replace(outcome=judged.outcome, reason=judged.reason, p=judged.p)
         best = ", ".join(
-            f"{average(numbers, f'{variant}: keys best head'):.3g} if {variant}"
-            for variant in VARIANTS
+            f"{average(min(frame.cosine) for frame in frames):.3g} if {variant}"
+            for variant, frames in keys.items()
         )
-        chance = average(numbers, f"{VARIANTS[0]}: keys best of random heads")
+        chance = average(frame.best_random for frame in keys[VARIANTS[0]])
         reason = (
             f"{judgement.reason} The most orthogonal head has {best}; "
             f"the best of as many random heads {chance:.3g}."
@@ -83,51 +100,44 @@ class GeometryKeys(GeometryStudy[Numbers]):
         return self.verdict(
             judgement._replace(reason=reason),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit="mean |cos| of first-layer keys",
             null=random,
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Every head of every seed, before and after training."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(8, 3), layout="constrained")
         for axes, variant in zip(figure.subplots(1, 2, sharey=True), VARIANTS, strict=True):
-            for column, tokens in enumerate(("keys", "values")):
-                for place, kind in enumerate(("untrained by head", "|cos| by head")):
-                    heads: list[float] = []
-                    for measured in numbers.values():
-                        heads += listed(measured, f"{variant}: {tokens} {kind}")
-                    x = [3 * column + place] * len(heads)
-                    axes.plot(x, heads, "o", color=f"C{place}", alpha=0.6)
-            axes.axhline(average(numbers, f"{variant}: keys random"), color="grey", ls=":")
+            for column, symbols in enumerate(SYMBOLS):
+                for frame in (one[symbols] for one in each(found, variant)):
+                    for place, heads in enumerate((frame.untrained, frame.cosine)):
+                        x = [3 * column + place] * len(heads)
+                        axes.plot(x, heads, "o", color=f"C{place}", alpha=0.6)
+            random = average(one[KEYS].random for one in each(found, variant))
+            axes.axhline(random, color="grey", ls=":")
             axes.set(title=variant, ylim=(0, 1))
             axes.set_xticks(
                 [0, 1, 3, 4],
-                ["keys,\nuntrained", "keys,\ntrained", "values,\nuntrained", "values,\ntrained"],
+                [f"{symbols},\n{when}" for symbols in SYMBOLS for when in ("untrained", "trained")],
             )
         figure.axes[0].set_ylabel("mean |cos| (dotted: random)")
         caption = "Mean |cos| between the first layer's keys of all symbols; a point is a head."
         return [Picture("cosines", figure, caption, "Points for each head, a line for chance.")]
 
 
-def _numbers(name: str, frames: list[KeyFrame]) -> dict[str, float | Sequence[float]]:
-    cosines = [frame.cosine.value for frame in frames]
-    before = [frame.cosine.nulls["untrained"] for frame in frames]
-    width, count = frames[0].width, frames[0].count
+def _frame(heads: list[KeyFrame]) -> Frame:
     generator = torch.Generator().manual_seed(0)
-    heads = torch.randn(500, len(frames), count, width, generator=generator)
-    return {
-        f"{name} |cos|": sum(cosines) / len(cosines),
-        f"{name} |cos| by head": cosines,
-        f"{name} untrained": sum(before) / len(before),
-        f"{name} untrained by head": before,
-        f"{name} random": frames[0].cosine.nulls["random"],
-        f"{name} shuffled by head": [frame.cosine.nulls["shuffled"] for frame in frames],
-        f"{name} p by head": [frame.cosine.p or 0.0 for frame in frames],
-        f"{name} best head": min(cosines),
-        f"{name} best of random heads": float(pair_cosine(heads).amin(1).mean()),
-        f"{name} centred by head": [frame.centred.value for frame in frames],
-        f"{name} rank by head": [frame.rank.value for frame in frames],
-    }
+    random = torch.randn(500, len(heads), heads[0].count, heads[0].width, generator=generator)
+    return Frame(
+        cosine=[head.cosine.value for head in heads],
+        untrained=[head.cosine.nulls["untrained"] for head in heads],
+        shuffled=[head.cosine.nulls["shuffled"] for head in heads],
+        p=[head.cosine.p or 0.0 for head in heads],
+        centred=[head.centred.value for head in heads],
+        rank=[head.rank.value for head in heads],
+        random=heads[0].cosine.nulls["random"],
+        best_random=float(pair_cosine(random).amin(1).mean()),
+    )

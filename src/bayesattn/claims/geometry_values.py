@@ -8,21 +8,24 @@ An attention output is the posterior mean of the values. Without returning keys 
 function of the step, so any code of the position is ordered by it; with them it varies at a step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from bayesattn.claims.geometry_subjects import (
+from bayesattn.claims.geometry import (
     AGAIN,
     FILTER,
     GeometryStudy,
-    subject,
-    subjects,
-    training,
+    Layers,
+    Pair,
+    average,
+    each,
+    trained_model,
 )
 from bayesattn.claims.registry import register
 from bayesattn.ledger.exhibits import manifold_exhibit
-from bayesattn.ledger.study import Exhibit, Numbers, Picture, Tier, Verdict
-from bayesattn.ledger.summaries import average, by_seed
+from bayesattn.ledger.study import Exhibit, Picture, Tier, Verdict
 from bayesattn.probes.clusters import measure_clusters
+from bayesattn.probes.measured import Measured
 from bayesattn.probes.values import Manifold, measure_values
 from bayesattn.stats import judge_all, judge_effect
 
@@ -30,83 +33,116 @@ SHARE = 0.5
 """One axis dominates if it holds more than half of the variance."""
 ORDER = 0.5
 """Ordered: correlated by so much more than before training."""
-JUDGED = f"{AGAIN}: last attention outputs"
+JUDGED = "attention outputs"
+KINDS = ("values", JUDGED, "residual")
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """States of one kind after one layer."""
+
+    layer: int
+    kind: str
+    share: Pair
+    """Of the variance on the first component."""
+    participation: Pair
+    order: Pair
+    order_p: float
+    given_step: bool
+    """False where the entropy is a function of the step, so that the order is one of the step."""
+    decodability: Pair
+    """R² of a held-out linear probe of the entropy."""
+    decodability_of_step: float
+    """The same from the step alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """Of one model."""
+
+    states: list[State]
+    clusters: Mapping[str, Layers]
+    """Of beliefs, for models of hidden Markov models: silhouette, simplex and entropy."""
+
+    def last(self, kind: str) -> State:
+        return max((s for s in self.states if s.kind == kind), key=lambda state: state.layer)
+
+
+Found = Mapping[int, Mapping[str, Geometry]]
 
 
 @register("geometry-values")
-class GeometryValues(GeometryStudy[Numbers]):
+class GeometryValues(GeometryStudy[Geometry]):
     """Principal components of states of trained models, beside those before training."""
 
-    def measure(self, tier: Tier, seed: int) -> Numbers:
+    def measure_part(self, tier: Tier, seed: int, part: str) -> Geometry:
         """Every kind of state after every layer."""
-        recipe = self.recipes[tier]
-        found: dict[str, float | Sequence[float]] = {}
-        for variant, (model, initial, tunnel) in subjects(tier, seed, recipe):
-            states = measure_values(model, tunnel, initial=initial, sequences=recipe.sequences)
-            last = max(one.layer for one in states)
-            for one in states:
-                found |= _numbers(f"{variant}: L{one.layer} {one.states}", one)
-                if one.layer == last:
-                    found |= _numbers(f"{variant}: last {one.states}", one)
-            if variant == FILTER:
-                layers = measure_clusters(model, tunnel, initial=initial, sequences=256)
-                for name in ("silhouette", "simplex", "entropy"):
-                    own = [getattr(layer, name) for layer in layers]
-                    found[f"{variant}: {name} by layer"] = [one.value for one in own]
-                    found[f"{variant}: {name} by layer, untrained"] = [
-                        one.nulls["untrained"] for one in own
-                    ]
-        return found
+        model, initial, tunnel = trained_model(tier, part, seed)
+        sequences = self.recipes[tier].sequences
+        states = measure_values(model, tunnel, initial=initial, sequences=sequences)
+        clusters: dict[str, Layers] = {}
+        if part == FILTER:
+            layers = measure_clusters(model, tunnel, initial=initial, sequences=256)
+            for name in ("silhouette", "simplex", "entropy"):
+                pairs = [_pair(getattr(layer, name)) for layer in layers]
+                clusters[name] = Layers(
+                    trained=[pair.trained for pair in pairs],
+                    untrained=[pair.untrained for pair in pairs],
+                )
+        return Geometry(states=[_state(one) for one in states], clusters=clusters)
 
-    def judge(self, tier: Tier, numbers: Mapping[int, Numbers]) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Verdict:
         """One axis, then its order."""
-        untrained = average(numbers, f"{JUDGED} order untrained")
+        states = [model.last(JUDGED) for model in each(found, AGAIN)]
+        untrained = average(state.order.untrained for state in states)
         axis, order = "share of the first component", "order given the step"
+        shares, orders = ([s.share.trained for s in states], [s.order.trained for s in states])
         parts = {
-            axis: judge_effect(by_seed(numbers, f"{JUDGED} share"), minimum=SHARE),
-            order: judge_effect(by_seed(numbers, f"{JUDGED} order"), null=untrained, minimum=ORDER),
+            axis: judge_effect(shares, minimum=SHARE),
+            order: judge_effect(orders, null=untrained, minimum=ORDER),
         }
         judgement = judge_all(parts)
         ordered = judgement.reason.startswith(order)
         reason = (
-            f"{judgement.reason} Share {average(numbers, f'{JUDGED} share'):.2f}, participation "
-            f"ratio {average(numbers, f'{JUDGED} participation'):.1f}, order "
-            f"{average(numbers, f'{JUDGED} order'):.2f}; the entropy is decodable with "
-            f"R² {average(numbers, f'{JUDGED} decodability'):.2f}."
+            f"{judgement.reason} Share {average(shares):.2f}, participation "
+            f"ratio {average(s.participation.trained for s in states):.1f}, order "
+            f"{average(orders):.2f}; the entropy is decodable with "
+            f"R² {average(s.decodability.trained for s in states):.2f}."
         )
         return self.verdict(
             judgement._replace(reason=reason),
             tier=tier,
-            seeds=tuple(numbers),
+            seeds=tuple(found),
             unit="|correlation| with entropy" if ordered else "of the variance on one axis",
-            null=untrained if ordered else average(numbers, f"{JUDGED} share untrained"),
+            null=untrained if ordered else average(s.share.untrained for s in states),
         )
 
-    def draw(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Picture]:
+    def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Share and order of each kind of state in the last layer."""
         from matplotlib.figure import Figure
 
-        kinds = ("values", "attention outputs", "residual")
         figure = Figure(figsize=(8, 2.6), layout="constrained")
-        for axes, name in zip(figure.subplots(1, 2, sharey=True), ("share", "order"), strict=True):
-            for row, kind in enumerate(kinds):
-                where = f"{AGAIN}: last {kind} {name}"
-                trained, before = by_seed(numbers, where), by_seed(numbers, f"{where} untrained")
-                axes.plot(before, [row - 0.1] * len(before), "s", color="C1", alpha=0.7)
-                axes.plot(trained, [row + 0.1] * len(trained), "o", color="C0", alpha=0.8)
+        share, order = figure.subplots(1, 2, sharey=True)
+        for row, kind in enumerate(KINDS):
+            for state in (model.last(kind) for model in each(found, AGAIN)):
+                for axes, pair in ((share, state.share), (order, state.order)):
+                    axes.plot(pair.untrained, row - 0.1, "s", color="C1", alpha=0.7)
+                    axes.plot(pair.trained, row + 0.1, "o", color="C0", alpha=0.8)
+        share.set(xlabel="variance on the first component")
+        order.set(xlabel="|r| given the step")
+        for axes in (share, order):
             axes.axvline(SHARE, color="grey", ls=":")
-            what = "variance on the first component" if name == "share" else "|r| given the step"
-            axes.set(xlabel=what, xlim=(0, 1))
-            axes.set_yticks(range(len(kinds)), kinds)
+            axes.set(xlim=(0, 1))
+            axes.set_yticks(range(len(KINDS)), KINDS)
         caption = (
             "States of the last layer: circles after training, squares before; dotted: what the "
             "claim needs; a point is a seed."
         )
         return [Picture("states", figure, caption, "Points by kind of state, two panels.")]
 
-    def exhibits(self, tier: Tier, numbers: Mapping[int, Numbers]) -> list[Exhibit]:
+    def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
         """The states themselves."""
-        shown = subject(training(tier, AGAIN, 0))
+        shown = trained_model(tier, AGAIN, 0)
         return [
             manifold_exhibit(
                 shown.model,
@@ -118,19 +154,20 @@ class GeometryValues(GeometryStudy[Numbers]):
         ]
 
 
-def _numbers(name: str, states: Manifold) -> dict[str, float]:
-    # where the entropy is a function of the step there is no order given the step
+def _state(states: Manifold) -> State:
     order = states.given_position or states.order
-    kind = "order" if states.given_position else "order of the step"
-    return {
-        f"{name} share": states.share.value,
-        f"{name} share untrained": states.share.nulls["untrained"],
-        f"{name} participation": states.participation.value,
-        f"{name} participation untrained": states.participation.nulls["untrained"],
-        f"{name} {kind}": order.value,
-        f"{name} {kind} untrained": order.nulls["untrained"],
-        f"{name} {kind} p": order.p or 0.0,
-        f"{name} decodability": states.decodability.value,
-        f"{name} decodability untrained": states.decodability.nulls["untrained"],
-        f"{name} decodability of the step alone": states.decodability.nulls["step alone"],
-    }
+    return State(
+        layer=states.layer,
+        kind=states.states,
+        share=_pair(states.share),
+        participation=_pair(states.participation),
+        order=_pair(order),
+        order_p=order.p or 0.0,
+        given_step=states.given_position is not None,
+        decodability=_pair(states.decodability),
+        decodability_of_step=states.decodability.nulls["step alone"],
+    )
+
+
+def _pair(measured: Measured) -> Pair:
+    return Pair(trained=measured.value, untrained=measured.nulls["untrained"])

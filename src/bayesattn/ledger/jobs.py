@@ -73,9 +73,8 @@ class MeasurementJob:
 
     def trainings(self) -> list[TrainingJob]:
         """What must be trained before."""
-        trainings = self.study.trainings(self.tier, self.seed)
-        wanted = trainings if self.part is None else [self.part]
-        return [TrainingJob(trainings[name]) for name in wanted]
+        trainings = self.study.trainings(self.tier, self.seed).items()
+        return [TrainingJob(own) for name, own in trainings if self.part in (None, name)]
 
     @property
     def needs(self) -> frozenset[str]:
