@@ -99,7 +99,7 @@ def test_registering_twice_is_harmless_but_two_studies_with_one_id_are_not(empty
 
 def test_every_file_belongs_to_a_claim():
     files = {path.stem for path in registry.FOLDER.glob("*.toml")}
-    assert files <= {study.claim.id for study in all_studies()}
+    assert files == {study.claim.id for study in all_studies()}
 
 
 def test_an_unknown_study_is_answered_with_the_nearest():

@@ -2,11 +2,10 @@
 
 from bayesattn.claims.registry import all_studies, find_study, register
 from bayesattn.errors import UserError
-from bayesattn.ledger.study import Claim, Numbers, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Claim, Picture, Recipe, Study, Tier, Verdict
 
 __all__ = [
     "Claim",
-    "Numbers",
     "Picture",
     "Recipe",
     "Study",

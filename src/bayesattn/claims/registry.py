@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, get_args, overload
+from typing import Any, TypeVar, get_args
 
 from bayesattn.errors import UserError
 from bayesattn.ledger.study import AnyStudy, Claim, Recipe, Tier
@@ -37,14 +37,8 @@ class Registered:
     paper: Mapping[str, Any] | None = None
 
 
-@overload
-def register(name: str) -> Callable[[type[S]], type[S]]: ...
-@overload
-def register(name: type[S]) -> type[S]: ...
-def register(name: Any) -> Any:
+def register(name: str) -> Callable[[type[S]], type[S]]:
     """Class decorator: the claim `name`, with the words and recipes of its file."""
-    if not isinstance(name, str):  # a claim whose words still stand in its class
-        return _classes.setdefault(name.claim.id, name)
 
     def named(study: type[S]) -> type[S]:
         read_words(study, name, FOLDER / f"{name}.toml")

@@ -15,8 +15,8 @@ from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import TunnelRecipe
 from bayesattn.ledger.exhibits import belief_exhibit
 from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Verdict
-from bayesattn.ledger.summaries import judge_errors
 from bayesattn.ledger.trained import TunnelTraining, mean
+from bayesattn.stats import Outcome, judge_all, judge_below
 from bayesattn.tunnels import Bijection
 
 LIMIT = 0.01
@@ -90,7 +90,11 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
     def judge(self, tier: Tier, found: Found) -> Verdict:
         """Both variants below the limit, or not; the worse one is quoted."""
         errors = {name: [one[name].mae_tok for one in found.values()] for name in VARIANTS}
-        worst, judgement = judge_errors(errors, limit=LIMIT)
+        parts = {name: judge_below(values, limit=LIMIT) for name, values in errors.items()}
+        worst = max(parts, key=lambda name: parts[name].value)
+        judgement = judge_all({worst: parts[worst], **parts})
+        if judgement.outcome is Outcome.SUPPORTED:  # all hold
+            judgement = judgement._replace(reason=f"{worst}: {judgement.reason}")
         return self.verdict(
             judgement,
             tier=tier,

@@ -24,10 +24,6 @@ class Exhibit:
     """Plain JSON values, in the form that the part reads (report/templates)."""
 
 
-Numbers = Mapping[str, float | Sequence[float]]
-"""What one seed measured, by name: the result of a claim that has no dataclass for it."""
-
-
 class Tier(StrEnum):
     """How much a study computes."""
 
