@@ -21,10 +21,12 @@ from bayesattn.models import hugging_face
 from bayesattn.models import plan as planning
 from bayesattn.models import source as locating
 from bayesattn.models.gguf import quick_header
+from bayesattn.models.open import SourceError, find
+from bayesattn.models.plan import plan
 from bayesattn.probes.llm import subject as sources
 from bayesattn.probes.llm.capture import capture_prompts
-from bayesattn.probes.llm.selfcheck import check
-from bayesattn.probes.llm.subject import SourceError, find, load, plan
+from bayesattn.probes.llm.subject import load
+from bayesattn.probes.selfcheck import check_prompts
 from bayesattn.system import GIBIBYTE
 from tests.probes.llm.files import TOKENIZER, save_folder, save_gguf
 
@@ -72,7 +74,7 @@ def test_a_folder(folder):
     assert tokens == TOKENIZER(TEXT)["input_ids"]
     expected = logits_of(AutoModelForCausalLM.from_pretrained(folder), tokens)
     torch.testing.assert_close(capture_prompts(subject, [tokens]).logits, expected)
-    assert check(subject, [tokens]).good
+    assert check_prompts(subject, [tokens]).good
     assert not any(parameter.requires_grad for parameter in subject.model.parameters())
 
 
@@ -135,7 +137,7 @@ def test_gguf_is_read_as_transformers_reads_it(tmp_path, tied):
         assert subject.encode(text) == tokenizer(text)["input_ids"]
     assert subject.tokenizer.bos_token_id == tokenizer.bos_token_id == 256
     assert subject.plan.quantised == "Q4_1"
-    assert check(subject, [subject.encode(TEXT)]).good
+    assert check_prompts(subject, [subject.encode(TEXT)]).good
 
 
 def test_gguf_that_is_no_plain_llama(tmp_path):
@@ -148,7 +150,7 @@ def test_gguf_that_is_no_plain_llama(tmp_path):
     rare = save_gguf(tmp_path / "rare.gguf", kinds=("Q5_0", "Q8_0"))
     assert quick_header(rare) is None
     subject = load(str(rare))
-    assert check(subject, [subject.encode(TEXT)]).good
+    assert check_prompts(subject, [subject.encode(TEXT)]).good
 
 
 def test_folders_of_gguf(packed, tmp_path):

@@ -7,7 +7,7 @@ from bayesattn.models.architectures import Transformer, build
 from bayesattn.probes.ablation import KINDS, Cut, ablated, all_cuts, errors, measure_ablations
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
-from bayesattn.probes.measured import NotApplicableError
+from bayesattn.probes.measured import NotApplicableError, plain
 from bayesattn.tunnels import Batch, Bijection
 from tests.probes.common import FILTER, OTHERS, TRANSFORMERS, WIDTH, model_of
 
@@ -124,7 +124,7 @@ def test_losses_are_differences_on_the_same_sequences(batch):
     low, high = one.kl.interval
     assert low <= one.kl.value <= high and "random subspace" in one.kl.nulls
     assert found.find("layer", 0, kind="bypass").name == "L0 bypass"
-    assert found.to_dict()["losses"][0]["name"] == "L0H0"
+    assert plain(found)["losses"][0]["name"] == "L0H0"
 
 
 class OnePath:

@@ -29,13 +29,15 @@ def test_rows_by_a_loop(generator):
         seen = int(lengths[prompt])
         heads = [row[:seen] for row in rows[layer][prompt]]
         entropy = sum(map(bits, heads)) / 3
-        assert float(found.entropy[prompt, layer]) == pytest.approx(entropy)
-        assert float(found.evenness[prompt, layer]) == pytest.approx(entropy / math.log2(seen))
+        assert float(found[attention.ENTROPY][prompt, layer]) == pytest.approx(entropy)
+        assert float(found[attention.EVENNESS][prompt, layer]) == pytest.approx(
+            entropy / math.log2(seen)
+        )
         rest = sum(bits(row[1:] / row[1:].sum()) for row in heads) / 3
         expected = rest / math.log2(seen - 1)
-        assert float(found.without_sink[prompt, layer]) == pytest.approx(expected)
+        assert float(found[attention.WITHOUT_SINK][prompt, layer]) == pytest.approx(expected)
         sink = sum(float(row[0]) for row in heads) / 3
-        assert float(found.sink[prompt, layer]) == pytest.approx(sink)
+        assert float(found[attention.SINK][prompt, layer]) == pytest.approx(sink)
 
 
 def test_even_attention_is_one_and_a_window_counts():
@@ -44,11 +46,11 @@ def test_even_attention_is_one_and_a_window_counts():
     wide[:] = 1 / 8
     narrow[..., 4:] = 1 / 4
     found = attention.summarise([wide, narrow], [lengths, torch.tensor([4])], lengths)
-    assert found.evenness[0].tolist() == pytest.approx([1, 1])
-    assert found.entropy[0].tolist() == pytest.approx([3, 2])
+    assert found[attention.EVENNESS][0].tolist() == pytest.approx([1, 1])
+    assert found[attention.ENTROPY][0].tolist() == pytest.approx([3, 2])
     # the window hides the first key: nothing is taken away, and four keys are left
-    assert found.without_sink[0].tolist() == pytest.approx([1, 1])
-    assert found.sink[0].tolist() == pytest.approx([1 / 8, 0])
+    assert found[attention.WITHOUT_SINK][0].tolist() == pytest.approx([1, 1])
+    assert found[attention.SINK][0].tolist() == pytest.approx([1 / 8, 0])
 
 
 def test_a_sink_hides_how_even_the_rest_is():
@@ -56,7 +58,9 @@ def test_a_sink_hides_how_even_the_rest_is():
     rows[..., 0] = 0.9
     lengths = torch.tensor([5])
     found = attention.summarise([rows], [lengths], lengths)
-    assert float(found.evenness) < 0.3 and float(found.without_sink) == pytest.approx(1)
+    assert float(found[attention.EVENNESS]) < 0.3 and float(
+        found[attention.WITHOUT_SINK]
+    ) == pytest.approx(1)
 
 
 def test_prompts_of_one_token_are_left_out(generator):
@@ -69,7 +73,9 @@ def test_prompts_of_one_token_are_left_out(generator):
         attention.measure_depth(attention.summarise(x, [n] * 4, n), draws=20)
         for x, n in ((rows, lengths), (more, lengths_more))
     )
-    assert all_of_them.layers[1].evenness.value == pytest.approx(found.layers[1].evenness.value)
+    assert all_of_them.layers[1][attention.EVENNESS].value == pytest.approx(
+        found.layers[1][attention.EVENNESS].value
+    )
     alone = attention.summarise([lone], [torch.tensor([1])], torch.tensor([1]))
     with pytest.raises(NotApplicableError, match="no query sees two keys"):
         attention.measure_depth(alone, draws=5)
@@ -80,19 +86,21 @@ def test_curves_and_what_becomes_of_them(generator):
     fresh, _, _ = random_rows(generator)
     own, other = (attention.summarise(x, visible, lengths) for x in (rows, fresh))
     found = attention.measure_depth(own, other, draws=50)
-    curve, even = own.entropy.mean(0), own.evenness.mean(0)
-    assert [layer.entropy.value for layer in found.layers] == pytest.approx(curve.tolist())
-    assert found.reduction.value == pytest.approx(float(1 - curve[-1] / curve[0]))
-    assert found.reduction_evenness.value == pytest.approx(float(1 - even[-1] / even[0]))
-    assert found.depth.value == pytest.approx(spearmanr(range(4), even).statistic)
+    curve, even = own[attention.ENTROPY].mean(0), own[attention.EVENNESS].mean(0)
+    assert [layer[attention.ENTROPY].value for layer in found.layers] == pytest.approx(
+        curve.tolist()
+    )
+    assert found[attention.REDUCTION].value == pytest.approx(float(1 - curve[-1] / curve[0]))
+    assert found[attention.REDUCTION_EVENNESS].value == pytest.approx(float(1 - even[-1] / even[0]))
+    assert found[attention.DEPTH].value == pytest.approx(spearmanr(range(4), even).statistic)
     falls = sum(float(even[n + 1]) < float(even[n]) for n in range(3)) / 3
-    assert found.falling.value == pytest.approx(falls)
-    theirs = other.entropy.mean(0)
+    assert found[attention.FALLING].value == pytest.approx(falls)
+    theirs = other[attention.ENTROPY].mean(0)
     expected = float(1 - theirs[-1] / theirs[0])
-    assert found.reduction.nulls["random init"] == pytest.approx(expected)
-    assert found.layers[2].evenness.nulls["even attention"] == 1
-    low, high = found.reduction.interval
-    assert low < found.reduction.value < high
+    assert found[attention.REDUCTION].nulls["random init"] == pytest.approx(expected)
+    assert found.layers[2][attention.EVENNESS].nulls["even attention"] == 1
+    low, high = found[attention.REDUCTION].interval
+    assert low < found[attention.REDUCTION].value < high
 
 
 def test_sharpening_layer_by_layer_is_found():
@@ -100,5 +108,5 @@ def test_sharpening_layer_by_layer_is_found():
     scores = torch.tensor([0.0, 0.5, 0.1, 0.7, 0.3, 0.2]).double()
     rows = [(n * scores).softmax(0).expand(3, 2, 6) for n in range(12)]
     found = attention.measure_depth(attention.summarise(rows, [lengths] * 12, lengths), draws=10)
-    assert found.depth.value == pytest.approx(-1) and found.depth.p == 0.005
-    assert found.falling.value == 1 and found.reduction.value > 0.3
+    assert found[attention.DEPTH].value == pytest.approx(-1) and found[attention.DEPTH].p == 0.005
+    assert found[attention.FALLING].value == 1 and found[attention.REDUCTION].value > 0.3

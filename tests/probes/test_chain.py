@@ -7,6 +7,7 @@ import torch
 
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.probes.chain import _way, lens, measure_chain
+from bayesattn.probes.measured import plain
 from bayesattn.tunnels import Hops
 
 SMALL = Transformer(layers=2, width=16, heads=2, encoding="learned")
@@ -92,7 +93,7 @@ def test_everything_revealed_has_no_entropy_to_order():
     found = measure_chain(model_of(tunnel), tunnel, sequences=128)
     assert found.order is None and found.decodability is None
     assert found.steps is not None
-    assert set(found.to_dict()) == {"hops", "layers", "steps", "order", "decodability"}
+    assert set(plain(found)) == {"hops", "layers", "steps", "order", "decodability"}
 
 
 def test_mistakes():

@@ -5,7 +5,7 @@ import torch
 from scipy.stats import binom
 
 from bayesattn.probes.clusters import clusters, measure_clusters, modes, silhouettes
-from bayesattn.probes.measured import NotApplicableError
+from bayesattn.probes.measured import NotApplicableError, plain
 from bayesattn.tunnels import Bijection, Recall
 from tests.probes.common import BIJECTION, FILTER, OTHERS, model_of
 
@@ -87,7 +87,7 @@ def test_every_architecture_has_states(name):
     for c in found:
         for part in (c.silhouette, c.simplex, c.entropy):
             assert "untrained" in part.nulls and "other sequences" in part.nulls
-        assert c.to_dict()["simplex"]["value"] == c.simplex.value
+        assert plain(c)["simplex"]["value"] == c.simplex.value
 
 
 def test_ties_have_no_mode(generator):

@@ -3,8 +3,8 @@
 import pytest
 
 from bayesattn.probes import criteria
-from bayesattn.probes.attention import Focusing
-from bayesattn.probes.keys import RANDOM, KeyLayer
+from bayesattn.probes.attention import REDUCTION, REDUCTION_EVENNESS, Depth
+from bayesattn.probes.keys import RANDOM, WEIGHTS
 from bayesattn.probes.llm import axes
 from bayesattn.probes.measured import Measured
 from bayesattn.probes.states import CONTROL, States
@@ -29,10 +29,7 @@ def states(share=0.2, two=0.35, order=0.6, p=0.005, fresh=0.1, layer=3, kind="va
 
 
 def keys(*cosines, fresh=0.03):
-    return [
-        KeyLayer(layer=n, weights=Measured(value=x, nulls={RANDOM: 0.1, CONTROL: fresh}))
-        for n, x in enumerate(cosines)
-    ]
+    return [{WEIGHTS: Measured(value=x, nulls={RANDOM: 0.1, CONTROL: fresh})} for x in cosines]
 
 
 def focusing(reduction, low=None, fresh=0.0):
@@ -40,14 +37,7 @@ def focusing(reduction, low=None, fresh=0.0):
     one = Measured(
         value=reduction, interval=Interval(low, reduction + 0.05), nulls={CONTROL: fresh}
     )
-    return Focusing(
-        layers=[],
-        reduction=one,
-        reduction_evenness=one,
-        reduction_without_sink=one,
-        depth=one,
-        falling=one,
-    )
+    return Depth(layers=[], overall=dict.fromkeys((REDUCTION, REDUCTION_EVENNESS), one))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +61,7 @@ def test_fresh_weights_may_pass_as_well():
 
 def test_what_was_not_measured_is_not_judged():
     assert criteria.summary(criteria.paper_criteria([], keys(0.1), None)) == "not all measured"
-    assert criteria.paper_criteria([], [KeyLayer(layer=0)], None) == []
+    assert criteria.paper_criteria([], [{}], None) == []
     assert not criteria.entropy_axis([])
 
 

@@ -110,7 +110,7 @@ def test_the_order_of_events_is_found(early):
     summary = found.summary()
     assert {*summary} == {*KINDS}
     assert summary[sooner]["half-life"] < summary[sooner]["settled"]
-    assert found.to_dict()["dissociation"]["values"] == found.dissociation("values")
+    assert found.summaries()["dissociation"]["values"] == found.dissociation("values")
 
 
 def test_straight_path_goes_as_far_as_the_training():

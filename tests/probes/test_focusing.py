@@ -15,7 +15,7 @@ from bayesattn.probes.focusing import (
     roles,
     visible_keys,
 )
-from bayesattn.probes.measured import NotApplicableError
+from bayesattn.probes.measured import NotApplicableError, plain
 from bayesattn.tunnels import HMM, Bijection, Recall, Revision, StickyChain
 from tests.probes.common import BIJECTION, FILTER, model_of
 
@@ -123,7 +123,7 @@ def test_planted_mass_is_found(share, generator):
     assert abs(found.alignment.nulls["other sequences"]) < 0.25
     steps = found.by_step["consistent"]
     assert steps[0] != steps[0] and steps[-1] == pytest.approx(share)
-    assert found.to_dict()["by_step"]["consistent"][0] is None
+    assert plain(found)["by_step"]["consistent"][0] is None
 
 
 def test_attention_to_places_is_not_focus(generator):

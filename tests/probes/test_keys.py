@@ -22,7 +22,7 @@ from bayesattn.probes.keys import (
     pair_cosine,
     token_keys,
 )
-from bayesattn.probes.measured import NotApplicableError, random_cosine, white_noise
+from bayesattn.probes.measured import NotApplicableError, plain, random_cosine, white_noise
 from bayesattn.tunnels import HMM, Bijection, Recall, StickyChain
 from tests.probes.common import BIJECTION, FILTER, TRANSFORMERS, inputs_of, model_of
 
@@ -166,7 +166,7 @@ def test_every_head_beside_its_nulls():
     }
     for frame in frames:
         assert {"random", "shuffled", "untrained"} <= frame.cosine.nulls.keys()
-        assert frame.to_dict()["cosine"]["nulls"] == frame.cosine.nulls
+        assert plain(frame)["cosine"]["nulls"] == frame.cosine.nulls
     itself = measure_keys(model, BIJECTION, initial=model, sequences=64, permutations=9)[0]
     assert itself.cosine.nulls["untrained"] == pytest.approx(itself.cosine.value)
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.stats import binom, pearsonr, spearmanr
 
+from bayesattn.probes.measured import plain
 from bayesattn.probes.readout import decode, fit, split, step_alone
 from bayesattn.probes.values import (
     components,
@@ -132,7 +133,7 @@ def test_every_kind_of_state_beside_its_nulls(name, kinds):
     for m in found:
         assert "untrained" in m.share.nulls and "untrained" in m.given_position.nulls
         assert {"step alone", "other sequences", "untrained"} <= m.decodability.nulls.keys()
-        assert m.to_dict()["share"]["value"] == m.share.value
+        assert plain(m)["share"]["value"] == m.share.value
     itself = measure_values(model, FILTER, initial=model, sequences=48, permutations=9)[0]
     assert itself.order.nulls["untrained"] == pytest.approx(itself.order.value)
     assert itself.decodability.nulls["untrained"] == pytest.approx(itself.decodability.value)

@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import Generator
 
-from bayesattn.probes.llm.subject import DEFAULT, Subject, load
+from bayesattn.models.open import DEFAULT
+from bayesattn.probes.llm.subject import Subject, load
 from bayesattn.probes.llm.sula import Condition, Evidence, Lexicon, sample_fixed
 from bayesattn.probes.llm.sula_answers import answer, choose_labels, even_words, plain_encode
 from bayesattn.probes.llm.sula_examination import calibrate

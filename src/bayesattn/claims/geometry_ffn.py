@@ -18,7 +18,7 @@ from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.ledger.study import Picture, Tier, Verdict
 from bayesattn.probes.ablation import Cut, errors
 from bayesattn.probes.anatomy import anatomy
-from bayesattn.probes.ffn import TARGETS, Sublayer, measure_sublayers, total_gain
+from bayesattn.probes.sublayers import TARGETS, Sublayer, measure_sublayers, total_gain
 from bayesattn.stats import judge_all, judge_effect
 
 FEED, ATTENTION = SUBLAYERS = ("feed-forward", "attention")

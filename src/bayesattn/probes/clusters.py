@@ -11,7 +11,6 @@ separate outcomes linearly in its last layer, so there clusters are implied, not
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -23,9 +22,9 @@ from bayesattn.probes.capture import capture
 from bayesattn.probes.measured import (
     Measured,
     NotApplicableError,
+    beside_each,
     chance,
     mean_over_sequences,
-    plain,
     shuffled_sequences,
 )
 from bayesattn.probes.readout import decode, split, step_alone
@@ -52,10 +51,6 @@ class Clusters:
     """Beside other sequences' posteriors and the untrained network."""
     entropy: Measured
     """Beside the step alone, other sequences' entropies, and the untrained network."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return plain(self)
 
 
 def measure_clusters(
@@ -93,7 +88,8 @@ def measure_clusters(
     for layer, name in enumerate(names, start=-1):
         result = clusters(captured[name], batch.posterior, layer=layer, permutations=permutations)
         if before is not None:
-            result = _beside(result, before[name], batch.posterior)
+            start = clusters(before[name], batch.posterior, permutations=1)
+            result = beside_each(result, untrained=start)
         found.append(result)
     return found
 
@@ -164,16 +160,4 @@ def _silhouette(x: Tensor, labels: Tensor, permutations: int, seed: int) -> Meas
         interval=measured.interval,
         nulls={"other sequences": float(null.mean())},
         p=chance(measured.value, null),
-    )
-
-
-def _beside(result: Clusters, initial: Tensor, posterior: Tensor) -> Clusters:
-    """With the network before training as one more null."""
-    start = clusters(initial, posterior, permutations=1)
-    return Clusters(
-        layer=result.layer,
-        outcomes=result.outcomes,
-        silhouette=result.silhouette.beside(untrained=start.silhouette.value),
-        simplex=result.simplex.beside(untrained=start.simplex.value),
-        entropy=result.entropy.beside(untrained=start.entropy.value),
     )

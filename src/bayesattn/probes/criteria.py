@@ -9,10 +9,10 @@ Ours: more than chance (p below 0.01, or an interval beyond the null) and more t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from bayesattn.probes.attention import Focusing
-from bayesattn.probes.keys import RANDOM, KeyLayer
+from bayesattn.probes.attention import REDUCTION, REDUCTION_EVENNESS, Depth
+from bayesattn.probes.examination import Criterion
+from bayesattn.probes.keys import RANDOM, WEIGHTS
 from bayesattn.probes.llm import axes
 from bayesattn.probes.measured import Measured
 from bayesattn.probes.states import CONTROL, States
@@ -23,23 +23,11 @@ LEAST_LAYERS = 0.5
 LEAST_REDUCTION = 0.30
 ALPHA = 0.01
 """Several kinds of states are looked at, so 0.05 for each would find something by chance."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Criterion:
-    """One line of a summary."""
-
-    name: str
-    rule: str
-    holds: bool
-    found: str
-    """What it rests on."""
-    control_holds: bool | None = None
-    """Whether fresh weights pass as well; None if they were not measured, or are in the rule."""
+Keys = Sequence[dict[str, Measured]]
 
 
 def paper_criteria(
-    states: Sequence[States], keys: Sequence[KeyLayer], focusing: Focusing | None
+    states: Sequence[States], keys: Keys, attention: Depth | None
 ) -> list[Criterion]:
     """The authors' criteria, those that could be measured."""
     found: list[Criterion] = []
@@ -55,62 +43,49 @@ def paper_criteria(
                 control_holds=max(fresh) > LEAST_SHARE if fresh else None,
             )
         )
-    cosines = [layer.weights for layer in keys if layer.weights is not None]
-    if cosines:
-        found.append(
-            _by_layers(
-                "key orthogonality",
-                "|cos| of W_K below 0.20 in half of the layers",
-                cosines,
-                lambda value, _: value < LARGEST_COSINE,
-            )
-        )
-    if focusing is not None:
-        reduction = focusing.reduction
-        fresh_reduction = reduction.nulls.get(CONTROL)
+    found += _by_layers(
+        "key orthogonality",
+        "|cos| of W_K below 0.20 in half of the layers",
+        keys,
+        lambda value, _: value < LARGEST_COSINE,
+    )
+    if attention is not None:
+        reduction = attention[REDUCTION]
+        control = reduction.nulls.get(CONTROL)
         found.append(
             Criterion(
                 name="attention focusing",
                 rule="entropy of the last layer more than 30% below that of the first",
                 holds=reduction.value > LEAST_REDUCTION,
                 found=f"{reduction.value:.1%}",
-                control_holds=(
-                    None if fresh_reduction is None else fresh_reduction > LEAST_REDUCTION
-                ),
+                control_holds=None if control is None else control > LEAST_REDUCTION,
             )
         )
     return found
 
 
-def calibrated(
-    states: Sequence[States], keys: Sequence[KeyLayer], focusing: Focusing | None
-) -> list[Criterion]:
+def calibrated(states: Sequence[States], keys: Keys, attention: Depth | None) -> list[Criterion]:
     """Ours: beyond the null, and beyond fresh weights where those were measured."""
     found: list[Criterion] = []
     if values := last_values(states):
         share, order = values[axes.SHARE], values[axes.SPEARMAN]
         found.append(_beyond("dominant axis", "share of PC 1 of values", share))
         found.append(_beyond("ordered by entropy", "|Spearman| of PC 1 with entropy", order))
-    cosines = [layer.weights for layer in keys if layer.weights is not None]
-    if cosines:
-        found.append(
-            _by_layers(
-                "orthogonal keys",
-                "|cos| of W_K below that of random directions in half of the layers",
-                cosines,
-                lambda value, measured: value < measured.nulls[RANDOM],
-            )
-        )
-    if focusing is not None and focusing.reduction_evenness.interval is not None:
-        reduction = focusing.reduction_evenness
+    found += _by_layers(
+        "orthogonal keys",
+        "|cos| of W_K below that of random directions in half of the layers",
+        keys,
+        lambda value, measured: value < measured.nulls[RANDOM],
+    )
+    if attention is not None and (interval := attention[REDUCTION_EVENNESS].interval) is not None:
+        reduction = attention[REDUCTION_EVENNESS]
         needed = max(0.0, reduction.nulls.get(CONTROL, 0.0))
-        low = focusing.reduction_evenness.interval.low
         found.append(
             Criterion(
                 name="focusing",
                 rule="evenness falls from the first layer to the last, beyond fresh weights",
-                holds=low > needed,
-                found=f"{reduction.value:.1%}, at least {low:.1%}; needed {needed:.1%}",
+                holds=interval.low > needed,
+                found=f"{reduction.value:.1%}, at least {interval.low:.1%}; needed {needed:.1%}",
             )
         )
     return found
@@ -148,16 +123,21 @@ def _beyond(name: str, what: str, measured: Measured) -> Criterion:
 
 
 def _by_layers(
-    name: str, rule: str, layers: Sequence[Measured], passes: Callable[[float, Measured], bool]
-) -> Criterion:
-    """A rule that half of the layers must pass."""
+    name: str, rule: str, keys: Keys, passes: Callable[[float, Measured], bool]
+) -> list[Criterion]:
+    """A rule that half of the layers must pass, if their weights were measured."""
+    layers = [layer[WEIGHTS] for layer in keys if WEIGHTS in layer]
+    if not layers:
+        return []
     count = sum(passes(layer.value, layer) for layer in layers)
     fresh = [(layer.nulls[CONTROL], layer) for layer in layers if CONTROL in layer.nulls]
     control = sum(passes(value, layer) for value, layer in fresh)
-    return Criterion(
-        name=name,
-        rule=rule,
-        holds=count >= LEAST_LAYERS * len(layers),
-        found=f"{count} of {len(layers)} layers",
-        control_holds=control >= LEAST_LAYERS * len(fresh) if fresh else None,
-    )
+    return [
+        Criterion(
+            name=name,
+            rule=rule,
+            holds=count >= LEAST_LAYERS * len(layers),
+            found=f"{count} of {len(layers)} layers",
+            control_holds=control >= LEAST_LAYERS * len(fresh) if fresh else None,
+        )
+    ]

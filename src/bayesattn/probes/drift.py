@@ -32,7 +32,7 @@ from bayesattn.models.architectures import Predictor
 from bayesattn.models.open import open_tunnel
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import Captured, capture
-from bayesattn.probes.measured import NotApplicableError, plain
+from bayesattn.probes.measured import NotApplicableError
 from bayesattn.training import Run, TrainConfig
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.tunnels import Batch
@@ -103,11 +103,9 @@ class Drift:
             for kind in KINDS
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+    def summaries(self) -> dict[str, Any]:
         kinds = [kind for kind in KINDS if kind != "attention"]
         return {
-            **plain(self),
             "summary": self.summary(),
             "dissociation": {kind: self.dissociation(kind) for kind in kinds},
             "dissociation, straight path": {kind: self.dissociation_null(kind) for kind in kinds},

@@ -1,125 +1,161 @@
-"""Every probe of one run; those that mean nothing for it say so, and the others go on."""
+"""What a look into one model gives, whatever the model is: findings, each beside its nulls.
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+A probe that means nothing for a model, or fails, says why in `skipped`, and the others go on.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import torch
+from bayesattn.probes.measured import Measured, plain
+from bayesattn.probes.selfcheck import SelfCheck
 
-from bayesattn.evals.fidelity import EVAL_SEED
-from bayesattn.models.architectures import Predictor, build
-from bayesattn.models.open import open_tunnel
-from bayesattn.probes.ablation import Ablations, measure_ablations
-from bayesattn.probes.clusters import Clusters, measure_clusters
-from bayesattn.probes.drift import Drift, measure_drift
-from bayesattn.probes.ffn import Sublayer, measure_sublayers
-from bayesattn.probes.focusing import Focus, measure_focusing
-from bayesattn.probes.keys import KeyFrame, measure_keys
-from bayesattn.probes.measured import NotApplicableError, plain
-from bayesattn.probes.selfcheck import SelfCheck, check_capture
-from bayesattn.probes.values import Manifold, measure_values
-from bayesattn.training import Run
-from bayesattn.training.tunnel import parse_config
-from bayesattn.tunnels import Tunnel
-
-FEWEST_SEQUENCES = 64
-CHECKED = 16
+SCHEMA = 2
+Row = dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
-    """What is looked at: a trained model, the same before training, and its task."""
+class Finding:
+    """One measurement and its place."""
 
-    run: Run
-    model: Predictor
-    initial: Predictor
-    tunnel: Tunnel
-    step: int
-
-    @classmethod
-    def load(cls, run: Run, step: int | None = None) -> "Subject":
-        """The model of `run` at `step`, or at the end."""
-        model, tunnel = open_tunnel(run, step)
-        _, architecture, config = parse_config(run)
-        initial = build(architecture, tunnel, config.seed).eval()
-        at = run.checkpoint(step).step
-        return cls(run=run, model=model, initial=initial, tunnel=tunnel, step=at)
+    probe: str
+    where: str
+    what: str
+    measured: Measured
+    layer: int | None = None
+    """None for what is of all layers."""
+    reported: str | None = None
+    """What the authors write of other models; shown, never compared with."""
 
     @property
-    def about(self) -> dict[str, Any]:
-        """What it is, in plain values."""
+    def times_noise(self) -> float | None:
+        """Measured over what noise of the same size gives."""
+        noise = self.measured.nulls.get("noise")
+        return self.measured.value / noise if noise else None
+
+    def to_dict(self) -> dict[str, Any]:
+        measured = plain(self.measured)
         return {
-            "tunnel": self.tunnel.to_dict(),
-            "architecture": self.model.architecture.to_dict(),
-            "step": self.step,
-            "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
+            "probe": self.probe,
+            "where": self.where,
+            "layer": self.layer,
+            "what": self.what,
+            "measured": measured["value"],
+            "interval": measured["interval"],
+            "null": measured["nulls"],
+            "times noise": self.times_noise,
+            "p": measured["p"],
+            "reported": self.reported,
         }
+
+    def row(self) -> Row:
+        row = measured_row(self.probe, self.where, self.what, self.measured)
+        row["× noise"] = "" if self.times_noise is None else number(self.times_noise)
+        row["reported"] = self.reported or ""
+        return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Criterion:
+    """One line of a summary: a rule, and whether it holds."""
+
+    name: str
+    rule: str
+    holds: bool
+    found: str
+    """What it rests on."""
+    control_holds: bool | None = None
+    """Whether fresh weights pass as well; None if they were not measured, or are in the rule."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What all probes found; None, or an empty list, for those that do not apply."""
+    """What was found in one model; each kind of model adds its own results."""
 
+    name: str
     about: dict[str, Any]
-    sequences: int
     check: SelfCheck
-    ablation: Ablations | None = None
-    keys: list[KeyFrame] = field(default_factory=list)
-    focusing: list[Focus] = field(default_factory=list)
-    values: list[Manifold] = field(default_factory=list)
-    sublayers: list[Sublayer] = field(default_factory=list)
-    clusters: list[Clusters] = field(default_factory=list)
-    drift: Drift | None = None
-    skipped: dict[str, str] = field(default_factory=dict)
-    """Why a probe does not apply, by its name."""
+    skipped: dict[str, str] = field(default_factory=dict[str, str])
+    """Why something was not measured, by its name."""
+    notes: list[str] = field(default_factory=list[str])
+    """What a reader of the numbers has to know."""
+
+    @property
+    def title(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def subtitle(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def findings(self) -> list[Finding]:
+        raise NotImplementedError
+
+    @property
+    def criteria(self) -> dict[str, list[Criterion]]:
+        """Lines that sum the findings up, by their heading."""
+        return {}
+
+    def results(self) -> dict[str, Any]:
+        """What this kind of model adds to the JSON."""
+        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        found = plain(self)
-        found["focusing"] = [focus.to_dict() for focus in self.focusing]
-        found["drift"] = None if self.drift is None else self.drift.to_dict()
-        return found
+        return {
+            "name": self.name,
+            "about": self.about,
+            "check": self.check.to_dict(),
+            "measurements": [finding.to_dict() for finding in self.findings],
+            "criteria": {
+                heading: [asdict(line) for line in lines]
+                for heading, lines in self.criteria.items()
+            },
+            **self.results(),
+            "skipped": self.skipped,
+            "notes": self.notes,
+        }
 
 
-def examine(
-    subject: Subject,
-    *,
-    sequences: int = 256,
-    seed: int = EVAL_SEED,
-    tell: Callable[[str], None] = lambda _: None,
-) -> Examination:
-    """Make every probe that applies.
+def to_json(found: Sequence[Examination]) -> dict[str, Any]:
+    """What probe.json holds."""
+    return {"schema": SCHEMA, "models": [one.to_dict() for one in found]}
 
-    Args:
-        subject: what to look at.
-        sequences: held-out sequences behind every number.
-        seed: of the sequences.
-        tell: is told which probe comes next.
-    """
-    if sequences < FEWEST_SEQUENCES:
-        raise ValueError(f"sequences must be {FEWEST_SEQUENCES} or more, not {sequences}")
-    model, tunnel = subject.model, subject.tunnel
-    batch = tunnel.sample(sequences, torch.Generator().manual_seed(seed))
-    check = check_capture(model, batch.inputs[:CHECKED])
-    check.require()
-    options: dict[str, Any] = {"initial": subject.initial, "sequences": sequences, "seed": seed}
-    probes: dict[str, Callable[[], Any]] = {
-        "keys": lambda: measure_keys(model, tunnel, **options),
-        "focusing": lambda: measure_focusing(model, tunnel, **options),
-        "values": lambda: measure_values(model, tunnel, **options),
-        "clusters": lambda: measure_clusters(model, tunnel, **options),
-        "ablation": lambda: measure_ablations(model, batch),
-        "sublayers": lambda: measure_sublayers(model, tunnel, **options),
-        "drift": lambda: measure_drift(subject.run, sequences=min(sequences, 128), seed=seed),
+
+def table(findings: Iterable[Finding]) -> list[Row]:
+    """A row for each finding, without the columns that are empty in all of them."""
+    rows = [finding.row() for finding in findings]
+    used = {name for row in rows for name, cell in row.items() if cell}
+    return [{name: cell for name, cell in row.items() if name in used} for row in rows]
+
+
+def measured_row(probe: str, where: str, what: str, measured: Measured) -> Row:
+    interval = measured.interval
+    return {
+        "probe": probe,
+        "where": where,
+        "what": what,
+        "measured": number(measured.value),
+        "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
+        "nulls": ", ".join(f"{name} {number(value)}" for name, value in measured.nulls.items()),
+        "p": "" if measured.p is None else f"{measured.p:.2g}",
     }
-    found: dict[str, Any] = {}
-    skipped: dict[str, str] = {}
-    for name, probe in probes.items():
-        tell(name)
-        try:
-            found[name] = probe()
-        except NotApplicableError as reason:
-            skipped[name] = str(reason)
-    return Examination(
-        about=subject.about, sequences=sequences, check=check, skipped=skipped, **found
-    )
+
+
+def number(value: float) -> str:
+    """Three digits."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def attempt(skipped: dict[str, str], name: str, work: Callable[[], Any]) -> Any:
+    """The result of `work`; if it is impossible, None, and the reason in `skipped`.
+
+    Whatever an unknown model does, one measurement must not cost the others.
+    """
+    try:
+        return work()
+    except ValueError as reason:  # a sentence of ours
+        skipped[name] = str(reason)
+    except Exception as error:
+        skipped[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return None

@@ -19,7 +19,6 @@ that belong to hypotheses more probable than at the start, and the other rows.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -27,13 +26,13 @@ from torch import Generator, Tensor, nn
 from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import Anatomy, anatomy
+from bayesattn.probes.attention import row_entropy
 from bayesattn.probes.capture import capture
 from bayesattn.probes.measured import (
     Measured,
     NotApplicableError,
     chance,
     mean_over_sequences,
-    plain,
     require_samples,
 )
 from bayesattn.tunnels import HMM, Batch, Bijection, Recall, Revision, Tunnel
@@ -62,14 +61,6 @@ class Focus:
     own: float = 0.0
     by_step: dict[str, list[float]] = field(default_factory=dict)
     """entropy, and mass by role, at each step; NaN where a step has none."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; steps that have none become None."""
-        steps = {
-            name: [None if value != value else value for value in values]
-            for name, values in self.by_step.items()
-        }
-        return {**plain(self), "by_step": steps}
 
 
 def measure_focusing(
@@ -177,7 +168,7 @@ def focus(
 
 def normalised_entropy(attention: Tensor, visible: Tensor) -> Tensor:
     """[N, S, H] entropy over the log of the number of visible keys; 1 where there is but one."""
-    nats = -torch.xlogy(attention, attention).sum(-1).double()
+    nats = row_entropy(attention).double()
     most = visible.sum(-1).double().log()[:, None]
     return torch.where(most > 0, nats / most.clamp(min=1e-9), 1.0)
 

@@ -24,7 +24,6 @@ weights and the head's for the other two. Below that is more orthogonal than cha
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -35,9 +34,9 @@ from bayesattn.probes.capture import stream
 from bayesattn.probes.measured import (
     Measured,
     NotApplicableError,
+    beside_each,
     chance,
     mean_over_sequences,
-    plain,
     random_cosine,
     require_samples,
     shuffled_columns,
@@ -48,6 +47,13 @@ from bayesattn.tunnels.recall import FIRST_KEY
 
 PERMUTATIONS = 999
 FEWEST_TOKENS = 4
+TOKENS = 100
+"""Different tokens whose keys are compared."""
+RANDOM = "random directions"
+WEIGHTS = "|cos| of W_K"
+BEFORE_ROTATION = "|cos| of tokens, before rotation"
+AS_ATTENDED = "|cos| of tokens, as attended to"
+HEADS = "|cos| of heads"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +70,6 @@ class KeyFrame:
     """Beside random directions, shuffled coordinates, and the network before training."""
     centred: Measured
     rank: Measured
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return plain(self)
 
 
 def measure_keys(
@@ -99,7 +101,8 @@ def measure_keys(
         for head in range(keys.shape[1]):
             frame = key_frame(keys[:, head], layer, head, name, permutations=permutations)
             if before:
-                frame = _beside(frame, before[name, layer][:, head])
+                start = key_frame(before[name, layer][:, head], permutations=1)
+                frame = beside_each(frame, untrained=start)
             frames.append(frame)
     return frames
 
@@ -233,41 +236,25 @@ def jackknife(pairs: Tensor) -> Interval:
     return t_interval(float(pairs.sum() / (count * (count - 1))), error, count - 1)
 
 
-def _beside(frame: KeyFrame, initial: Tensor) -> KeyFrame:
-    """With the network before training as one more null."""
-    keys = initial.double()
-    return KeyFrame(
-        **{
-            **vars(frame),
-            "cosine": frame.cosine.beside(untrained=float(pair_cosine(keys))),
-            "centred": frame.centred.beside(untrained=float(pair_cosine(keys, centre=True))),
-            "rank": frame.rank.beside(untrained=float(effective_rank(keys))),
-        }
-    )
+def measure_layer_keys(
+    own: dict[str, Tensor], fresh: dict[str, Tensor], width: int
+) -> dict[str, Measured]:
+    """All that is known of one layer of a language model, by name, beside `fresh` weights.
 
-
-TOKENS = 100
-"""Different tokens whose keys are compared."""
-RANDOM = "random directions"
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyLayer:
-    """Keys of one layer; None is what could not be measured."""
-
-    layer: int
-    weights: Measured | None = None
-    weights_by_head: list[float] | None = None
-    tokens: Measured | None = None
-    """Before rotation."""
-    turned_tokens: Measured | None = None
-    """As attention receives them."""
-    heads: Measured | None = None
-    """None also if there is one head only."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return plain(self)
+    Args:
+        own: `WEIGHTS`: `weight_cosines` [G]; `BEFORE_ROTATION` and `AS_ATTENDED`: keys [n, G, d] of
+            n different tokens; `HEADS`: keys [N, G, d] at the last token of N prompts.
+        fresh: the same of the network with fresh weights, or nothing.
+        width: of the model.
+    """
+    found: dict[str, Measured | None] = {}
+    for name, x in own.items():
+        control = fresh.get(name)
+        if name == WEIGHTS:
+            found[name] = measure_weights(x, width, control)
+        else:
+            found[name] = (measure_heads if name == HEADS else measure_tokens)(x, control)
+    return {name: measured for name, measured in found.items() if measured is not None}
 
 
 def weight_cosines(weight: Tensor) -> Tensor:
@@ -278,34 +265,31 @@ def weight_cosines(weight: Tensor) -> Tensor:
 def measure_weights(found: Tensor, width: int, control: Tensor | None) -> Measured:
     """Of `weight_cosines` [G] of one layer."""
     measured = Measured(value=float(found.mean()), nulls={RANDOM: random_cosine(width)})
-    return measured if control is None else measured.beside(random_init=float(control.mean()))
+    return measured.beside(random_init=None if control is None else float(control.mean()))
 
 
 def measure_tokens(keys: Tensor, control: Tensor | None = None) -> Measured:
     """Of keys [n, G, d] of n different tokens: mean over heads, interval over tokens."""
     pairs = _token_cosines(keys)
-    count = len(pairs)
-    measured = Measured(
-        value=float(pairs.sum() / (count * (count - 1))),
+    fresh = None if control is None else _mean_pair(_token_cosines(control))
+    return Measured(
+        value=_mean_pair(pairs),
         interval=jackknife(pairs),
         nulls={RANDOM: random_cosine(keys.shape[-1])},
-    )
-    if control is None:
-        return measured
-    fresh = _token_cosines(control)
-    return measured.beside(random_init=float(fresh.sum() / (len(fresh) * (len(fresh) - 1))))
+    ).beside(random_init=fresh)
 
 
 def measure_heads(keys: Tensor, control: Tensor | None = None) -> Measured | None:
     """Of keys [N, G, d] at the last token of prompts, head against head of the same prompt."""
     if keys.shape[1] < 2:
         return None
-    measured = mean_over_sequences(pair_cosine(keys.double())[:, None]).beside(
-        **{RANDOM: random_cosine(keys.shape[-1])}
-    )
-    if control is None:
-        return measured
-    return measured.beside(random_init=float(pair_cosine(control.double()).mean()))
+    fresh = None if control is None else float(pair_cosine(control.double()).mean())
+    measured = mean_over_sequences(pair_cosine(keys.double())[:, None])
+    return measured.beside(**{RANDOM: random_cosine(keys.shape[-1])}, random_init=fresh)
+
+
+def _mean_pair(pairs: Tensor) -> float:
+    return float(pairs.sum() / (len(pairs) * (len(pairs) - 1)))
 
 
 def different_tokens(tokens: Tensor, positions: Tensor, count: int = TOKENS) -> list[int]:

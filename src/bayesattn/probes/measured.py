@@ -1,8 +1,6 @@
 """A number and what it has to be seen beside: its interval, its nulls, its chance.
 
-Why a probe cannot be made.
-
-What measurements give where there is nothing to find.
+Nulls are what measurements give where there is nothing to find:
 
 random directions      E|cos| = Γ(d/2) / (√π Γ((d+1)/2)) ≈ √(2 / πd)
 white noise, n × d     eigenvalues of the covariance end at (1 + √(d/n))², so that the first
@@ -11,8 +9,8 @@ permutations           the same numbers in an order that means nothing
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Generator, Tensor
@@ -35,29 +33,33 @@ class Measured:
     p: float | None = None
     """Share of permutations that give at least as much as was measured."""
 
-    def beside(self, **nulls: float) -> "Measured":
-        """The same with more nulls."""
-        named = {name.replace("_", " "): value for name, value in nulls.items()}
-        more = {**self.nulls, **named}
-        return Measured(value=self.value, interval=self.interval, nulls=more, p=self.p)
+    def beside(self, **nulls: float | None) -> "Measured":
+        """The same with more nulls; None is no null."""
+        more = {name.replace("_", " "): value for name, value in nulls.items() if value is not None}
+        return replace(self, nulls={**self.nulls, **more})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        interval = None if self.interval is None else list(self.interval)
-        return {"value": self.value, "interval": interval, "nulls": self.nulls, "p": self.p}
+
+Found = TypeVar("Found")
+
+
+def beside_each(found: Found, **others: Found) -> Found:
+    """`found` with each of its measurements beside that of others, such as untrained networks."""
+    measured = {name: x for name, x in vars(found).items() if isinstance(x, Measured)}
+    for null, other in others.items():
+        for name, x in measured.items():
+            measured[name] = x.beside(**{null: getattr(other, name).value})
+    return replace(cast(Any, found), **measured)
 
 
 def plain(value: Any) -> Any:
-    """A result as plain JSON values: dataclasses and measurements become dictionaries."""
-    if isinstance(value, Measured):
-        return value.to_dict()
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    """A result as plain JSON values: dataclasses become dictionaries, NaN becomes None."""
+    if is_dataclass(value):
+        return {name: plain(item) for name, item in vars(value).items()}
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return value
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def mean_over_sequences(values: Tensor, weights: Tensor | None = None) -> Measured:

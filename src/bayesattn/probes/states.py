@@ -14,7 +14,6 @@ What principal components show where there is nothing to find: noise and shuffle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -26,7 +25,6 @@ from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearm
 from bayesattn.probes.measured import (
     Measured,
     chance,
-    plain,
     require_samples,
     shuffled_columns,
 )
@@ -60,10 +58,6 @@ class States:
 
     def __getitem__(self, name: str) -> Measured:
         return self.measured[name]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return plain(self)
 
 
 def measure_states(

@@ -14,7 +14,7 @@ code of the position is "ordered by entropy". There `given position` does not ex
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
@@ -26,8 +26,8 @@ from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
 from bayesattn.probes.measured import (
     Measured,
+    beside_each,
     chance,
-    plain,
     shuffled_sequences,
     white_noise,
 )
@@ -61,10 +61,6 @@ class Manifold:
     """None where the entropy is a function of the step."""
     decodability: Measured
     """Beside what the step alone tells, other sequences' entropies, and the untrained network."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return plain(self)
 
 
 class Components(NamedTuple):
@@ -103,7 +99,8 @@ def measure_values(
     for (layer, kind), states in states_of(model, batch.inputs, batch.scored):
         measured = manifold(states, bits, layer=layer, states=kind, permutations=permutations)
         if before:
-            measured = _beside(measured, before[layer, kind], bits)
+            start = manifold(before[layer, kind], bits, permutations=1)
+            measured = beside_each(measured, untrained=start)
         found.append(measured)
     return found
 
@@ -230,27 +227,3 @@ def _resampled(x: Tensor) -> tuple[Tensor, Tensor]:
     covariance = covariance - mean[:, :, None] * mean[:, None, :]
     variances = torch.linalg.eigvalsh(covariance).clamp(min=0)
     return variances[:, -1] / variances.sum(1).clamp(min=1e-300), participation(variances)
-
-
-def _beside(measured: Manifold, initial: Tensor, bits: Tensor) -> Manifold:
-    """With the network before training as one more null."""
-    start = components(initial)
-    first, bits = start.scores[..., 0], bits.double()
-    given = measured.given_position
-    within = correlation(first - first.mean(0), bits - bits.mean(0)).abs()
-    return Manifold(
-        **{
-            **vars(measured),
-            "share": measured.share.beside(
-                untrained=float(start.variances[0] / start.variances.sum())
-            ),
-            "participation": measured.participation.beside(
-                untrained=float(participation(start.variances))
-            ),
-            "order": measured.order.beside(untrained=float(correlation(first, bits).abs())),
-            "given_position": None if given is None else given.beside(untrained=float(within)),
-            "decodability": measured.decodability.beside(
-                untrained=decode(initial, bits[..., None], permutations=1).value
-            ),
-        }
-    )

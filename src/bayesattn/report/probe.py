@@ -1,18 +1,18 @@
-"""An examination as one HTML file that needs no other, or as a folder of its parts."""
+"""What was found as one HTML file that needs no other, or as a folder of its parts."""
 
 import base64
-import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bayesattn.drawing import Picture, house_style, save_picture
-from bayesattn.evals.fidelity import EVAL_SEED, measure
-from bayesattn.figures import probe as drawing
-from bayesattn.figures import tunnel as fidelity_drawing
-from bayesattn.probes.examination import Examination, Subject
-from bayesattn.probes.table import rows
+from bayesattn.figures.probe import pictures
+from bayesattn.files import write_json, write_text
+from bayesattn.probes.examination import Criterion, Examination, Row, table, to_json
 
 HEADINGS = {
     "fidelity": "What it believes, beside exact Bayes",
@@ -21,75 +21,115 @@ HEADINGS = {
     "ablation": "What it needs",
     "drift": "How training came to rest",
     "advantage": "Where attention pays",
+    "plane": "The axis of its states",
+    "keys": "Keys",
+    "attention": "Attention by depth",
 }
-EXAMPLES = 3
+PNG: Any = {"dpi": 150, "facecolor": "white", "metadata": {"Software": None}}
 
 
-def pictures(subject: Subject, found: Examination) -> list[Picture]:
-    """Those that there is something to draw for."""
-    shown = fidelity_drawing.beliefs(subject.model, subject.tunnel, EXAMPLES, EVAL_SEED + 1)
-    fidelity = measure(subject.model, subject.tunnel, sequences=found.sequences)
-    with house_style():
-        drawn = [fidelity_drawing.draw(fidelity, shown, subject.tunnel.horizon, "")]
-        if found.focusing:
-            drawn.append(drawing.draw_focusing(found.focusing))
-        drawn.append(drawing.draw_manifold(subject))
-        if found.ablation is not None:
-            drawn.append(drawing.draw_ablation(found.ablation))
-        if found.drift is not None:
-            drawn.append(drawing.draw_drift(found.drift))
-        if found.focusing:
-            drawn.append(drawing.draw_advantage(subject))
-    return drawn
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """What a page says of one model."""
+
+    rows: Sequence[Row]
+    """All numbers."""
+    name: str = ""
+    facts: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    criteria: dict[str, list[Criterion]] = field(default_factory=dict[str, list[Criterion]])
+    skipped: dict[str, str] = field(default_factory=dict[str, str])
+    prompts: Sequence[str] = ()
 
 
-def write(out: Path, subject: Subject, found: Examination, title: str, subtitle: str) -> Path:
-    """Write the page to `out` if it ends in .html, else index.html and all parts into `out`."""
-    drawn = pictures(subject, found)
+def write(out: Path, found: Sequence[Examination]) -> Path:
+    """The page of some models; see `write_page`."""
+    title = found[0].title if len(found) == 1 else " · ".join(one.name for one in found)
+    subtitle = "; ".join(dict.fromkeys(one.subtitle for one in found))
+    sections = [_section(one) for one in found]
+    content = {"title": title, "subtitle": subtitle, "sections": sections}
+    return write_page(out, "probe.json", to_json(found), pictures(found), HEADINGS, content)
+
+
+def write_page(
+    out: Path,
+    name: str,
+    data: Any,
+    drawn: Sequence[Picture],
+    headings: dict[str, str],
+    content: dict[str, Any],
+) -> Path:
+    """Write the page to `out` if it ends in .html, else index.html and all parts into `out`.
+
+    Args:
+        out: where to.
+        name: of the file that keeps the numbers.
+        data: the numbers.
+        drawn: pictures; the second of a kind is called kind-2.
+        headings: by kind of picture.
+        content: title, subtitle and sections of the page.
+    """
     if out.suffix == ".html":
         with TemporaryDirectory() as folder:
-            out.write_text(_page(drawn, Path(folder), found, title, subtitle), encoding="utf-8")
+            write_text(out, _render(drawn, Path(folder), headings, content))
         return out
     out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(found.to_dict(), indent=1, ensure_ascii=False)
-    (out / "probe.json").write_text(f"{text}\n", encoding="utf-8")
+    write_json(out / name, data)
     page = out / "index.html"
-    page.write_text(_page(drawn, out, found, title, subtitle), encoding="utf-8")
+    write_text(page, _render(drawn, out, headings, content))
+    with house_style():
+        for picture in drawn:
+            picture.figure.savefig(out / f"{picture.name}.png", **PNG)
     return page
 
 
-def make_environment() -> Environment:
-    """Where the templates of pages are."""
-    return Environment(
+def _render(
+    drawn: Sequence[Picture], folder: Path, headings: dict[str, str], content: dict[str, Any]
+) -> str:
+    shown = [
+        {
+            "heading": headings[picture.name.partition("-")[0]],
+            "source": _data_uri(picture, folder / f"{picture.name}.svg"),
+            "caption": picture.caption,
+            "alt": picture.alt,
+        }
+        for picture in drawn
+    ]
+    environment = Environment(
         loader=PackageLoader("bayesattn.report"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    return environment.get_template("probe.html").render(pictures=shown, **content)
 
 
-def data_uri(picture: Picture, path: Path) -> str:
+def _data_uri(picture: Picture, path: Path) -> str:
     """The picture, saved as SVG, as an address that holds the whole file."""
     with house_style():
         save_picture(picture, path)
     return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
 
 
-def _page(drawn: list[Picture], folder: Path, found: Examination, title: str, subtitle: str) -> str:
-    shown = [
-        {
-            "heading": HEADINGS[picture.name],
-            "source": data_uri(picture, folder / f"{picture.name}.svg"),
-            "caption": picture.caption,
-            "alt": picture.alt,
-        }
-        for picture in drawn
+def _section(found: Examination) -> Section:
+    results = found.results()
+    prompts = results.get("prompts", {})
+    facts = [
+        " · ".join(f"{name} {value}" for name, value in found.about.items() if value is not None),
+        "The self-check of the capture passed.",
     ]
-    return (
-        make_environment()
-        .get_template("probe.html")
-        .render(
-            title=title, subtitle=subtitle, pictures=shown, rows=rows(found), skipped=found.skipped
+    if prompts:
+        facts.append(
+            f"{found.subtitle}. {prompts['distinct last tokens']} different last tokens, "
+            f"{prompts['distinct tokens']} different tokens in all."
         )
+    return Section(
+        name=found.name,
+        facts=facts,
+        notes=found.notes,
+        criteria=found.criteria,
+        skipped=found.skipped,
+        rows=table(found.findings),
+        prompts=prompts.get("texts", ()),
     )

@@ -9,14 +9,14 @@ from bayesattn.probes.llm.capture import (
     NAMES,
     batches,
     capture_prompts,
-    listening,
+    reading,
     token_keys,
     visible_keys,
 )
 from bayesattn.probes.llm.interventions import edited
-from bayesattn.probes.llm.selfcheck import check
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import NotApplicableError
+from bayesattn.probes.selfcheck import check_prompts
 from tests.probes.llm.architectures import (
     MODELS,
     WORDS,
@@ -160,7 +160,7 @@ def test_a_model_that_cannot_be_hooked():
     states = capture_prompts(subject, PROMPTS)
     assert states.values[1].abs().max() == 0.5 and states.visible[0].tolist() == [6, 3, 6, 11]
     assert not states.keys and not states.residual
-    assert check(subject, PROMPTS).good
+    assert check_prompts(subject, PROMPTS).good
     for names in (["keys"], ["values", "outputs"]):
         with pytest.raises(NotApplicableError, match="cannot be captured: the key projections and"):
             capture_prompts(subject, PROMPTS, names)
@@ -233,7 +233,7 @@ def test_hooks_are_taken_off_after_an_error():
     subject = Subject.of(model_of("phi"))
     with (
         pytest.raises(IndexError),
-        listening(subject, ["values", "keys", "outputs", "residual"]) as read,
+        reading(subject, ["values", "keys", "outputs", "residual"]) as read,
     ):
         read(torch.tensor([[WORDS + 5]]))
     for module in subject.model.modules():

@@ -8,8 +8,8 @@ import torch
 from bayesattn.bits import entropy
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.interventions import edited
-from bayesattn.probes.llm.selfcheck import check
 from bayesattn.probes.llm.subject import load
+from bayesattn.probes.selfcheck import check_prompts
 
 PROMPTS = {"The capital of France is": 2.14, "2 + 2 =": 1.53, "My favorite color is": 6.30}
 """Bits of the next token, measured with other code."""
@@ -38,7 +38,7 @@ def test_what_it_predicts(smollm2):
 
 
 def test_it_checks_itself(smollm2):
-    found = check(smollm2, [smollm2.encode(text) for text in PROMPTS])
+    found = check_prompts(smollm2, [smollm2.encode(text) for text in PROMPTS])
     assert found.good and not any(found.exact.values()) and found.recomputed_rows is not None
 
 

@@ -92,7 +92,7 @@ def capture_prompts(
     wanted = resolve(subject.parts, names, mode)
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     kept: Heard = {}
-    with listening(subject, wanted, mode=mode) as read:
+    with reading(subject, wanted, mode=mode) as read:
         for which, tokens in batches(prompts, batch_tokens):
             for place, x in read(tokens).items():
                 if place not in kept:
@@ -115,7 +115,7 @@ def token_keys(
     subject.check(prompts)
     wanted = resolve(subject.parts, ["keys", "turned_keys"], subject.parts.mode)
     pieces: dict[tuple[str, int], dict[int, Tensor]] = {}
-    with listening(subject, wanted, every=True) as read:
+    with reading(subject, wanted, every=True) as read:
         for which, tokens in batches(prompts, batch_tokens):
             for place, x in read(tokens).items():
                 pieces.setdefault(place, {}).update(zip(which, x.cpu(), strict=False))
@@ -173,7 +173,7 @@ def resolve(parts: Parts, names: Sequence[str] | None, mode: Mode) -> list[str]:
 
 
 @contextmanager
-def listening(
+def reading(
     subject: Subject,
     wanted: Sequence[str],
     *,

@@ -32,6 +32,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesattn.bits import kl_divergence, log_probabilities
+from bayesattn.probes.examination import Row, measured_row
 from bayesattn.probes.llm.interventions import (
     Axis,
     Edit,
@@ -49,7 +50,6 @@ from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula import binary_entropy
 from bayesattn.probes.llm.sula_answers import Answers, label_pair, read_labels
 from bayesattn.probes.measured import Measured, chance, plain
-from bayesattn.probes.table import Row, measured_row
 
 KEEPS = (1.0, 0.75, 0.5, 0.25, 0.0, -1.0)
 RANDOM_AXES = 100

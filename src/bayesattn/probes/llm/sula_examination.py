@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from bayesattn.probes.examination import Row, measured_row
 from bayesattn.probes.llm import sula
 from bayesattn.probes.llm.causal import RANDOM_AXES, Intervention, intervene
 from bayesattn.probes.llm.ordering import Component, correlation, first_component, order, spearman
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula_answers import Answers, answer, even_words, pick_labels, plain_encode
 from bayesattn.probes.measured import Measured, chance, mean_over_sequences, plain
-from bayesattn.probes.table import Row, measured_row
 
 PROMPTS, EACH = 50, 15
 PERMUTATIONS = 499

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from bayesattn.bits import entropy
-from bayesattn.probes.ffn import compare, measure_sublayers, total_gain
 from bayesattn.probes.measured import NotApplicableError
+from bayesattn.probes.sublayers import compare, measure_sublayers, total_gain
 from tests.probes.common import FILTER, model_of
 
 

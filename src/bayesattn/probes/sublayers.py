@@ -9,7 +9,6 @@ refitted probes compare two places fairly: a sublayer may turn the code without 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -18,7 +17,7 @@ from bayesattn.bits import entropy
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
-from bayesattn.probes.measured import RESAMPLES, Measured, NotApplicableError, plain
+from bayesattn.probes.measured import RESAMPLES, Measured, NotApplicableError, beside_each
 from bayesattn.probes.readout import fit, r_squared, split
 from bayesattn.stats import percentiles, resampling_weights
 from bayesattn.tunnels import Tunnel
@@ -42,10 +41,6 @@ class Sublayer:
     gain: Measured
     """after - before, beside the untrained network."""
     carried: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return plain(self)
 
 
 def measure_sublayers(
@@ -74,10 +69,7 @@ def measure_sublayers(
     if initial is None:
         return found
     start = _probe(initial, batch.inputs, batch.scored, targets)
-    return [
-        Sublayer(**{**vars(one), "gain": one.gain.beside(untrained=other.gain.value)})
-        for one, other in zip(found, start, strict=True)
-    ]
+    return [beside_each(one, untrained=other) for one, other in zip(found, start, strict=True)]
 
 
 def compare(before: Tensor, after: Tensor, y: Tensor) -> tuple[float, float, Measured, float]:

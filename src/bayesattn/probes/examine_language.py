@@ -1,0 +1,321 @@
+"""Every measurement of one language model, beside the same network with fresh weights.
+
+A model is observed once and can then be forgotten: the network with fresh weights takes its place
+in memory and reads the same prompts.
+"""
+
+import gc
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesattn.probes import criteria
+from bayesattn.probes.attention import REDUCTION, Depth, Rows, measure_depth, summarise
+from bayesattn.probes.examination import Criterion, Examination, Finding, attempt
+from bayesattn.probes.keys import (
+    AS_ATTENDED,
+    BEFORE_ROTATION,
+    HEADS,
+    WEIGHTS,
+    different_tokens,
+    measure_layer_keys,
+    weight_cosines,
+)
+from bayesattn.probes.llm import axes
+from bayesattn.probes.llm.capture import capture_prompts, token_keys
+from bayesattn.probes.llm.prompts import PromptSet, entropy_of
+from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.measured import Measured
+from bayesattn.probes.selfcheck import check_prompts
+from bayesattn.probes.states import DRAWS, KINDS, PERMUTATIONS, States, measure_states
+
+CHECKED = 2
+"""Prompts that the self-check reads."""
+KEY_PROMPTS = 16
+"""Prompts whose tokens' keys are compared."""
+VARYING = ("free", "memory")
+"""Parts of a plan that are of the machine, not of the model."""
+REPORTED = {
+    axes.SHARE: "79.6% Pythia-410M, 46.4% Phi-2, 36.6% Llama-3.2-1B (mixed prompts)",
+    axes.TWO: "99.7% Pythia-410M, 60.6% Phi-2, 51.4% Llama-3.2-1B (mixed prompts)",
+    axes.SPEARMAN: "0.32 Pythia-410M, 0.34 Phi-2, 0.59 Llama-3.2-1B",
+    WEIGHTS: "0.11–0.13 Pythia-410M, 0.03–0.05 Phi-2, 0.15–0.18 Llama-3.2-1B",
+    REDUCTION: "82% Pythia-410M, 86% Phi-2, 31% Llama-3.2-1B",
+}
+"""By the authors (arXiv 2512.23752), of values in the last layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """What one model shows of one set of prompts, reduced to what the measurements need."""
+
+    bits: Tensor
+    """[N] entropy of the next token."""
+    states: dict[tuple[int, str], Tensor]
+    """[N, heads, D] or [N, width], by layer and kind."""
+    keys: list[dict[str, Tensor]]
+    """Of every layer, by name: see `measure_layer_keys`."""
+    width: int
+    """Of the model."""
+    rows: Rows | None
+    """None if attention could not be observed."""
+    skipped: dict[str, str]
+    """Why a part could not be observed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageExamination(Examination):
+    """What was found in a language model; what could not be measured is empty or None."""
+
+    prompts: dict[str, Any]
+    """Which prompts, and by what rule."""
+    bits: list[float]
+    """Entropy of the next token after each prompt."""
+    control_bits: list[float] | None
+    """The same with fresh weights."""
+    states: list[States] = field(default_factory=list[States])
+    keys: list[dict[str, Measured]] = field(default_factory=list[dict[str, Measured]])
+    """Of every layer, by name."""
+    attention: Depth | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}: inside"
+
+    @property
+    def subtitle(self) -> str:
+        return f"{len(self.bits)} prompts: {self.prompts['rule']}"
+
+    @property
+    def criteria(self) -> dict[str, list[Criterion]]:
+        paper = criteria.paper_criteria(self.states, self.keys, self.attention)
+        return {
+            f"The authors' criteria: {criteria.summary(paper)}": paper,
+            "The same against nulls": criteria.calibrated(self.states, self.keys, self.attention),
+        }
+
+    @property
+    def findings(self) -> list[Finding]:
+        found = [
+            Finding(
+                probe="states",
+                where=f"L{states.layer} {states.kind}",
+                layer=states.layer,
+                what=what,
+                measured=measured,
+                reported=REPORTED.get(what)
+                if states is criteria.last_values(self.states)
+                else None,
+            )
+            for states in self.states
+            for what, measured in states.measured.items()
+        ]
+        layers = self.attention.layers if self.attention else []
+        for probe, by_layer in {"keys": self.keys, "attention": layers}.items():
+            found += [
+                Finding(
+                    probe=probe,
+                    where=f"L{layer}",
+                    layer=layer,
+                    what=what,
+                    measured=measured,
+                    reported=REPORTED.get(what),
+                )
+                for layer, own in enumerate(by_layer)
+                for what, measured in own.items()
+            ]
+        overall = self.attention.overall if self.attention else {}
+        return found + [
+            Finding(
+                probe="attention",
+                where="all layers",
+                what=what,
+                measured=measured,
+                reported=REPORTED.get(what),
+            )
+            for what, measured in overall.items()
+        ]
+
+    def results(self) -> dict[str, Any]:
+        return {
+            "prompts": self.prompts,
+            "entropy": self.bits,
+            "entropy, random init": self.control_bits,
+            "planes": [
+                {
+                    "layer": states.layer,
+                    "states": states.kind,
+                    "points": states.plane,
+                    "points, random init": states.control_plane,
+                }
+                for states in self.states
+            ],
+        }
+
+
+def examine_language(
+    read: Callable[[int | None], Subject],
+    choose: Callable[[Subject], PromptSet],
+    *,
+    layers: str = "-1",
+    random_init: int | None = None,
+    control: bool = True,
+    draws: int = DRAWS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> LanguageExamination:
+    """Open a model, choose prompts for it, check the capture, observe and measure.
+
+    Args:
+        read: opens the model; with a seed, the same network with fresh weights.
+        choose: prompts for a model.
+        layers: whose states are looked at: all, or numbers with commas.
+        random_init: look at fresh weights of this seed instead.
+        control: compare with the network with fresh weights.
+        draws: of every bootstrap.
+        tell: is told what comes next.
+    """
+    tell("loading")
+    subject = read(random_init)
+    tell("choosing prompts")
+    prompts = choose(subject)
+    tell("checking the capture")
+    check = check_prompts(subject, prompts.tokens[:CHECKED])
+    check.require()
+    chosen = _layers(subject, layers)
+    tell("reading prompts")
+    observed = observe(subject, prompts.tokens, chosen)
+    plan = {name: value for name, value in vars(subject.plan).items() if name not in VARYING}
+    notes = _notes(subject)
+    fresh = None
+    if control:
+        del subject  # one model in memory at a time
+        gc.collect()
+        tell("the same with fresh weights")
+        # never the very weights that are looked at
+        fresh = observe(read(1 if random_init == 0 else 0), prompts.tokens, chosen)
+    found = measure(observed, fresh, prompts.sources, draws=draws, tell=tell)
+    return LanguageExamination(
+        name=plan["name"],
+        about=plan,
+        check=check,
+        notes=notes,
+        prompts=prompts.about(),
+        bits=observed.bits.tolist(),
+        control_bits=None if fresh is None else fresh.bits.tolist(),
+        **found,
+    )
+
+
+def observe(subject: Subject, prompts: Sequence[Sequence[int]], layers: Iterable[int]) -> Observed:
+    """Look at `subject` reading `prompts`; states are kept of `layers` only."""
+    seen = capture_prompts(subject, prompts)
+    skipped: dict[str, str] = {}
+    states: dict[tuple[int, str], Tensor] = {}
+    for kind in KINDS:
+        by_layer: list[Tensor] = getattr(seen, kind)
+        if by_layer:
+            states |= {(layer, kind): by_layer[layer] for layer in layers}
+        else:
+            skipped[kind] = str(subject.parts.reason)
+    numbers = range(len(subject.parts.layers))
+
+    def weights() -> dict[str, list[Tensor]]:
+        return {WEIGHTS: [weight_cosines(subject.parts.key_weight(n)) for n in numbers]}
+
+    keys: dict[str, list[Tensor]] = {
+        **(attempt(skipped, "key weights", weights) or {}),
+        **(attempt(skipped, "token keys", lambda: _token_keys(subject, prompts)) or {}),
+        # the same turn for all heads of a token leaves their cosines as they are
+        HEADS: seen.keys or seen.turned_keys,
+    }
+    rows = attempt(
+        skipped, "attention", lambda: summarise(seen.attention, seen.visible, seen.lengths)
+    )
+    return Observed(
+        bits=entropy_of(seen.logits),
+        states=states,
+        keys=[{name: by_layer[n] for name, by_layer in keys.items()} for n in numbers],
+        width=subject.plan.width,
+        rows=rows,
+        skipped=skipped,
+    )
+
+
+def measure(
+    observed: Observed,
+    control: Observed | None,
+    sources: Sequence[str],
+    *,
+    draws: int = DRAWS,
+    permutations: int = PERMUTATIONS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """States, keys and attention that were observed, and why others are skipped."""
+    skipped = dict(observed.skipped)
+    options: dict[str, Any] = {"draws": draws, "permutations": permutations}
+    states: list[States | None] = []
+    for (layer, kind), rows in observed.states.items():
+        tell(where := f"{kind} of layer {layer}")
+        beside = control.states.get((layer, kind)) if control else None
+
+        def work(
+            layer: int = layer, kind: str = kind, rows: Tensor = rows, x: Any = beside
+        ) -> States:
+            fresh = None if control is None or x is None else (x, control.bits)
+            place: dict[str, Any] = {"layer": layer, "kind": kind, "sources": sources}
+            return measure_states(rows, observed.bits, control=fresh, **place, **options)
+
+        states.append(attempt(skipped, where, work))
+
+    def keys() -> list[dict[str, Measured]]:
+        fresh = control.keys if control else [{}] * len(observed.keys)
+        pairs = zip(observed.keys, fresh, strict=True)
+        return [measure_layer_keys(own, other, observed.width) for own, other in pairs]
+
+    def attention() -> Depth | None:
+        rows = observed.rows
+        return rows and measure_depth(rows, control.rows if control else None, **options)
+
+    tell("keys and attention")
+    return {
+        "states": [found for found in states if found is not None],
+        "keys": attempt(skipped, "keys", keys) or [],
+        "attention": attempt(skipped, "attention", attention) or None,
+        "skipped": skipped,
+    }
+
+
+def _token_keys(subject: Subject, prompts: Sequence[Sequence[int]]) -> dict[str, list[Tensor]]:
+    keys = token_keys(subject, prompts[:KEY_PROMPTS])
+    places = torch.tensor(different_tokens(keys.tokens, keys.positions))
+    if len(places) < 3:
+        raise ValueError("the prompts have fewer than three different tokens to compare")
+    return {
+        BEFORE_ROTATION: [layer[places] for layer in keys.keys],
+        AS_ATTENDED: [layer[places] for layer in keys.turned_keys],
+    }
+
+
+def _layers(subject: Subject, layers: str) -> list[int]:
+    if layers == "all":
+        return list(range(len(subject.parts.layers)))
+    try:
+        numbers = [int(layer) for layer in layers.split(",")]
+    except ValueError:
+        raise ValueError(f"--layers is all, or numbers with commas, not {layers}") from None
+    return sorted({subject.parts.resolve(layer) for layer in numbers})
+
+
+def _notes(subject: Subject) -> list[str]:
+    notes: list[str] = []
+    if subject.parts.reason:
+        notes.append(f"Seen from its cache alone: {subject.parts.reason}.")
+    if subject.plan.quantised:
+        notes.append(
+            f"The weights were stored as {subject.plan.quantised}: the rounding moves |cos| "
+            "between columns towards that of random directions."
+        )
+    return notes
