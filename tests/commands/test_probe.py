@@ -1,4 +1,4 @@
-"""`bayesattn probe` on small runs: what applies is shown, what does not says so."""
+"""`bayesattn probe` on small models of every kind: what it writes, and what it refuses."""
 
 import json
 import re
@@ -11,13 +11,24 @@ from bayesattn.commands.main import main
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.models.architectures import LSTM, Transformer
 from bayesattn.models.open import open_tunnel
-from bayesattn.probes import examination
+from bayesattn.probes import examine_language, examine_tunnel
 from bayesattn.probes.ablation import errors
-from bayesattn.probes.examination import Subject
+from bayesattn.probes.attention import EVENNESS
+from bayesattn.probes.examine_language import observe
+from bayesattn.probes.examine_tunnel import TunnelSubject
+from bayesattn.probes.keys import HEADS
+from bayesattn.probes.llm import axes
+from bayesattn.probes.llm.capture import capture_prompts
+from bayesattn.probes.llm.prompts import entropy_of
+from bayesattn.probes.llm.subject import load
 from bayesattn.probes.selfcheck import SelfCheck
 from bayesattn.training import Run, TrainConfig, train_tunnel
 from bayesattn.tunnels import HMM, Bijection
+from tests.probes.llm.small import save_small, small_subject
 
+ENDS = ("svg", "png")
+FEW = ("--sequences", "64")
+FAST = ("--length", "8", "--candidates", "30", "--each", "3", "--draws", "20")
 SMALL = Transformer(layers=2, width=16, heads=2, prior="ggd")
 
 
@@ -38,24 +49,31 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return [save_small(folder / name, seed) for seed, name in enumerate(("one", "two"))]
+
+
 def command(*words):
-    return main(["probe", *map(str, words), "--sequences", "64"])
+    return main(["probe", *map(str, words)])
 
 
 def mistake(capsys, *words):
-    assert main(["probe", *map(str, words)]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("bayesattn: ") and err.count("\n") == 1
+    assert command(*words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("bayesattn: ") and err.count("\n") == 1, err
     return err
 
 
 def test_table_page_and_json_of_a_transformer(runs, capsys, folder):
-    assert command(runs / "bijection", "--json", "p.json", "--out", "page.html") == 0
+    assert command(runs / "bijection", *FEW, "--json", "p.json", "--out", "page.html") == 0
     out = capsys.readouterr().out
     assert out.endswith("Page: page.html\n")
-    found = json.loads((folder / "p.json").read_text())
-    assert found["skipped"].keys() == {"clusters"} and "clusters: the posterior" in out
-    assert found["check"]["logits_identical"] and found["about"]["step"] == 6
+    (found,) = json.loads((folder / "p.json").read_text())["models"]
+    assert found["skipped"].keys() == {"clusters"}
+    assert "clusters was not measured: the posterior" in out
+    assert found["check"]["good"] and found["about"]["step"] == 6
     for probe in ("fidelity", "keys", "focusing", "values", "ablation", "sublayers", "drift"):
         assert re.search(rf"^{probe} ", out, re.MULTILINE), probe
     assert len(found["keys"]) == 2 * 2 * 2 and len(found["drift"]["trained"]["steps"]) > 3
@@ -73,31 +91,34 @@ def test_table_page_and_json_of_a_transformer(runs, capsys, folder):
 
 
 def test_a_folder_holds_everything_and_an_lstm_has_no_attention(runs, capsys, folder):
-    assert command(runs / "lstm", "--json", "-", "--out", "look") == 0
-    found = json.loads(capsys.readouterr().out)
+    assert command(runs / "lstm", *FEW, "--json", "-", "--out", "look") == 0
+    whole = json.loads(capsys.readouterr().out)
+    (found,) = whole["models"]
     assert found["skipped"].keys() == {"keys", "focusing", "sublayers", "drift"}
     assert found["skipped"]["keys"] == "an lstm has no attention"
     assert {c["layer"] for c in found["clusters"]} == {-1, 0, 1}
     assert {m["states"] for m in found["values"]} == {"residual"}
     names = {path.name for path in (folder / "look").iterdir()}
-    assert names == {"index.html", "probe.json", "fidelity.svg", "manifold.svg", "ablation.svg"}
-    kept = json.loads((folder / "look" / "probe.json").read_text())
-    assert kept == {name: value for name, value in found.items() if name != "run"}
+    pictures = [f"{name}.{end}" for name in ("fidelity", "manifold", "ablation") for end in ENDS]
+    assert names == {"index.html", "probe.json", *pictures}
+    assert json.loads((folder / "look" / "probe.json").read_text()) == whole
 
 
 def test_it_is_the_trained_model_beside_its_own_start(runs):
-    subject = Subject.load(Run.open(runs / "bijection"))
+    subject = TunnelSubject.load(Run.open(runs / "bijection"))
     first = open_tunnel(runs / "bijection", 0)[0]
     for own, start in zip(subject.initial.parameters(), first.parameters(), strict=True):
         assert torch.equal(own, start)
-    earlier = Subject.load(Run.open(runs / "bijection"), 0)
+    earlier = TunnelSubject.load(Run.open(runs / "bijection"), 0)
     assert earlier.step == 0 and subject.step == 6
 
 
-def test_a_capture_that_cannot_be_believed_ends_it(runs, monkeypatch, capsys):
-    wrong = SelfCheck(logits_identical=True, value_error=0.1, attention_error=0.0)
-    monkeypatch.setattr(examination, "check_capture", lambda *_: wrong)
-    assert "its probes would mean nothing" in mistake(capsys, runs / "bijection")
+def test_a_capture_that_cannot_be_believed_ends_it(runs, models, monkeypatch, capsys):
+    wrong = SelfCheck({"values": 0.1})
+    monkeypatch.setattr(examine_tunnel, "check_capture", lambda *_: wrong)
+    monkeypatch.setattr(examine_language, "check_prompts", lambda *_: wrong)
+    for words in ((runs / "bijection",), (models[0], *FAST)):
+        assert "off: values by 0.1): its probes would mean nothing" in mistake(capsys, *words)
 
 
 def test_mistakes_get_one_sentence(runs, capsys, folder):
@@ -112,3 +133,148 @@ def test_mistakes_get_one_sentence(runs, capsys, folder):
     shutil.copytree(runs / "lstm", folder / "empty")
     shutil.rmtree(folder / "empty" / "checkpoints")
     assert "has no checkpoint yet" in mistake(capsys, "empty")
+
+
+def test_table_page_and_json_of_a_language_model(models, capsys, folder):
+    assert command(models[0], *FAST, "--json", "p.json") == 0
+    out = capsys.readouterr().out
+    plan, _, rest = out.partition("states")
+    assert "query, 2 key/value" in plan and "memory" in plan
+    assert "The authors' criteria: " in rest and rest.endswith("Page: probe.html\n")
+    found = json.loads((folder / "p.json").read_text())
+    assert found["schema"] == 2 and len(found["models"]) == 1
+    (one,) = found["models"]
+    assert one["check"]["good"] and one["skipped"] == {} and one["prompts"]["prompts"] == 15
+    assert len(one["entropy"]) == len(one["entropy, random init"]) == 15
+    keys = {"probe", "where", "layer", "what", "measured", "interval", "null", "p", "reported"}
+    keys |= {"times noise"}
+    assert all(set(row) == keys for row in one["measurements"])
+    assert {row["probe"] for row in one["measurements"]} == {"states", "keys", "attention"}
+    assert {p["states"] for p in one["planes"]} == {"values", "outputs", "residual"}
+    page = (folder / "probe.html").read_text()
+    assert page.count("data:image/svg+xml;base64,") == 3
+    assert "http://" not in page and "https://" not in page and "<script" not in page
+    assert "fresh weights" in page and one["prompts"]["texts"][0].split("\n")[0][:5] in page
+    check_numbers(one, models[0])
+
+
+def check_numbers(one, folder):
+    """They are those of the model, and of fresh weights, on the prompts that are listed."""
+    own, fresh = load(str(folder)), load(str(folder), random_init=0)
+    tokens = [own.encode(text) for text in one["prompts"]["texts"]]
+    expected = {}
+    for name, subject in (("measured", own), ("random init", fresh)):
+        seen = capture_prompts(subject, tokens)
+        expected[name] = axes.point(seen.values[-1].flatten(1).double(), entropy_of(seen.logits))
+    rows = {row["what"]: row for row in one["measurements"] if row["where"] == "L2 values"}
+    share = rows[axes.SHARE]
+    assert share["times noise"] == share["measured"] / share["null"]["noise"]
+    for what, value in expected["measured"].items():
+        assert rows[what]["measured"] == pytest.approx(value, abs=1e-9), what
+        fresh_value = rows[what]["null"]["random init"]
+        assert fresh_value == pytest.approx(expected["random init"][what], abs=1e-9), what
+
+
+def test_a_second_run_is_the_same(models, folder):
+    for name in ("a", "b"):
+        assert command(models[0], *FAST, "--out", name, "--seed", "1") == 0
+    names = {path.name for path in (folder / "a").iterdir()}
+    pictures = [f"{name}.{end}" for name in ("plane", "keys", "attention") for end in ENDS]
+    assert names == {"index.html", "probe.json", *pictures}
+    for name in names:
+        assert (folder / "a" / name).read_bytes() == (folder / "b" / name).read_bytes(), name
+
+
+def test_several_models_stand_side_by_side(models, capsys):
+    assert command(*models, *FAST, "--no-control", "--json", "-", "--layers", "all") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in found["models"]] == [str(m) for m in models]
+    for one in found["models"]:
+        assert one["entropy, random init"] is None
+        assert {row["layer"] for row in one["measurements"] if row["probe"] == "states"} == {
+            0,
+            1,
+            2,
+        }
+        assert not any("random init" in row["null"] for row in one["measurements"])
+
+
+def test_fresh_weights_instead(models, capsys):
+    assert command(models[0], *FAST, "--random-init", "0", "--json", "-") == 0
+    (one,) = json.loads(capsys.readouterr().out)["models"]
+    assert "random weights 0" in one["name"]
+    # and beside other ones, not beside themselves
+    assert one["entropy"] != one["entropy, random init"]
+
+
+def test_prompts_of_a_file_and_those_of_the_authors(models, capsys, folder):
+    (folder / "mine.txt").write_text("\n".join(f"the number is {n} and" for n in range(9)))
+    assert command(models[0], "--draws", "5", "--prompts", "mine.txt", "--json", "-") == 0
+    (one,) = json.loads(capsys.readouterr().out)["models"]
+    assert one["prompts"]["prompts"] == 9 and one["prompts"]["rule"] == "the lines of mine.txt"
+    assert command(models[0], "--draws", "5", "--domain", "authors", "--json", "-") == 0
+    (one,) = json.loads(capsys.readouterr().out)["models"]
+    assert one["prompts"]["prompts"] == 13 and one["skipped"] == {}
+
+
+def test_a_failed_measurement_does_not_lose_the_others(models, capsys, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr("bayesattn.probes.keys.measure_tokens", broken)
+    monkeypatch.setattr(examine_language, "summarise", broken)
+    assert command(models[0], *FAST) == 0
+    out = capsys.readouterr().out
+    assert "keys was not measured: RuntimeError: no such thing." in out
+    assert "attention was not measured: RuntimeError: no such thing." in out
+    assert re.search(r"^states ", out, re.MULTILINE) and "not all measured" in out
+
+
+def test_from_the_cache_alone(monkeypatch):
+    subject = small_subject()
+    seen = capture_prompts(subject, [[1, 2, 3]] * 2, mode="cache")
+    monkeypatch.setattr(examine_language, "capture_prompts", lambda *_: seen)
+    found = observe(subject, [[1, 2, 3]] * 2, [2])
+    assert {*found.states} == {(2, "values")} and {"outputs", "residual"} <= found.skipped.keys()
+    assert torch.equal(found.keys[1][HEADS], seen.turned_keys[1])
+    assert EVENNESS in found.rows
+
+
+def test_mistakes_about_language_models_get_one_sentence(models, capsys, folder):
+    one = models[0]
+    assert "no folder to write in" in mistake(capsys, one, "--out", "a/b.html")
+    assert "leave out --domain" in mistake(capsys, one, "--prompts", "x", "--domain", "code")
+    assert "x.txt" in mistake(capsys, one, "--prompts", "x.txt")
+    assert "no layer 9" in mistake(capsys, one, *FAST, "--layers", "9")
+    assert "--layers is all, or" in mistake(capsys, one, *FAST, "--layers", "some")
+    assert "There is no corpus nowhere" in mistake(capsys, one, "--domain", "nowhere")
+    assert "cannot be drawn from 10" in mistake(capsys, one, "--candidates", "10")
+    assert "--draws must be 2" in mistake(capsys, one, "--draws", "1")
+    assert "name one" in mistake(capsys, *models, "--revisions", "a,b")
+    assert "no revision 'a'" in mistake(capsys, one, "--revisions", "a,b")
+    assert "There is no ./nowhere" in mistake(capsys, "./nowhere")
+    (folder / "long.txt").write_text("\n".join(["word " * 100] * 9))
+    assert "no more than 64" in mistake(capsys, one, "--prompts", "long.txt")
+
+
+def test_models_of_both_kinds_share_a_page(runs, models, capsys, folder):
+    assert command(runs / "lstm", models[0], *FEW, *FAST, "--out", "both") == 0
+    out = capsys.readouterr().out
+    assert "inside a model of hmm" in out and "The authors' criteria: " in out
+    found = json.loads((folder / "both" / "probe.json").read_text())["models"]
+    assert [one["name"] for one in found] == [str(runs / "lstm"), str(models[0])]
+    names = {path.stem for path in (folder / "both").glob("*.svg")}
+    assert names == {"fidelity", "manifold", "ablation", "plane", "keys", "attention"}
+
+
+def test_options_without_a_meaning_are_refused(runs, models, capsys):
+    for words, kind in (
+        ((runs / "lstm", "--domain", "code"), "a run of a tunnel"),
+        ((runs / "lstm", "--random-init", "0"), "a run of a tunnel"),
+        ((models[0], "--sequences", "64"), "a language model"),
+        ((models[0], "--step", "0"), "no run"),
+        ((runs / "lstm", runs / "bijection", "--no-control"), "a run of a tunnel"),
+    ):
+        option = next(word for word in words if str(word).startswith("--"))
+        told = mistake(capsys, *words)
+        assert f"{option} means nothing for " in told and f", {kind}: leave it out." in told

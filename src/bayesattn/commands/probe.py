@@ -82,8 +82,7 @@ class Probe:
         with mistakes():
             self._check_options()
             sources = self._sources()
-            for source in sources:
-                self._refuse_unfit(source)
+            self._refuse_unfit(sources)
             for source in sources:
                 self._announce(source)
             with Console(stderr=True).status("") as status:
@@ -126,18 +125,14 @@ class Probe:
             )
         return [replace(source, revision=revision) for revision in revisions]
 
-    def _refuse_unfit(self, source: Source) -> None:
-        """Options that mean nothing for this kind of model."""
-        if source.kind == "tunnel":
-            unfit = dict.fromkeys(FOR_LANGUAGE, "a run of a tunnel")
-        else:
-            unfit = {"sequences": "a language model"} | ({} if source.run else {"step": "no run"})
-        for name, kind in unfit.items():
-            if getattr(self, name) != getattr(Probe, name):
-                option = name.replace("_", "-")
-                raise ValueError(
-                    f"--{option} means nothing for {source.name}, {kind}: leave it out."
-                )
+    def _refuse_unfit(self, sources: Sequence[Source]) -> None:
+        """Options that mean nothing for any of the models."""
+        unfit = [_unfit(source) for source in sources]
+        for name, kind in unfit[0].items():
+            given = getattr(self, name) != getattr(Probe, name)
+            if given and all(name in options for options in unfit):
+                option, model = name.replace("_", "-"), sources[0].name
+                raise ValueError(f"--{option} means nothing for {model}, {kind}: leave it out.")
 
     def _announce(self, source: Source) -> None:
         """The plan of a language model, before it is loaded; refuses what will not fit."""
@@ -186,6 +181,13 @@ class Probe:
         )
 
 
+def _unfit(source: Source) -> dict[str, str]:
+    """Options that mean nothing for this model, and what it is instead."""
+    if source.kind == "tunnel":
+        return dict.fromkeys(FOR_LANGUAGE, "a run of a tunnel")
+    return {"sequences": "a language model"} | ({} if source.run else {"step": "no run"})
+
+
 def _check_targets(out: Path, json: str | None) -> None:
     """A page or a file that cannot be written is found out before the work, not after it."""
     targets = [] if json in (None, "-") else [Path(json)]
@@ -209,7 +211,7 @@ def _show(found: Examination) -> None:
     for note in found.notes:
         print(f"\n{note}")
     for name, reason in found.skipped.items():
-        print(f"\n{name} was not measured: {reason}")
+        print(f"\n{name} was not measured: {reason.rstrip('.')}.")
     print()
 
 

@@ -238,7 +238,7 @@ def draw_plane(found: LanguageExamination) -> Picture:
     rows = 1 if found.control_bits is None else 2
     figure, panels = _panels(3 * len(shown) + 1, 2.7 * rows + 0.3, rows, len(shown))
     for column, states in enumerate(shown):
-        planes = [(states.plane, found.bits, states.kind, None)]
+        planes: list[Any] = [(states.plane, found.bits, states.kind, None)]
         if states.control_plane is not None:
             title = f"{states.kind}, fresh weights"
             planes.append((states.control_plane, found.control_bits, title, CONTROL))
@@ -333,9 +333,7 @@ def _axis_label(states: States, null: str | None) -> str:
     return f"PC 1 ({share:.0%}), ρ with entropy {order:.2f}"
 
 
-def _panels(
-    width: float, height: float, rows: int, columns: int, **shared: bool
-) -> tuple[Any, Any]:
+def _panels(width: float, height: float, rows: int, columns: int, **shared: Any) -> tuple[Any, Any]:
     """A figure of so many inches, and its axes [rows, columns]."""
     from matplotlib.figure import Figure
 

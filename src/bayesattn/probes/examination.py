@@ -51,7 +51,6 @@ class Finding:
     def row(self) -> Row:
         row = measured_row(self.probe, self.where, self.what, self.measured)
         row["× noise"] = "" if self.times_noise is None else number(self.times_noise)
-        row["reported"] = self.reported or ""
         return row
 
 
@@ -122,9 +121,12 @@ def to_json(found: Sequence[Examination]) -> dict[str, Any]:
     return {"schema": SCHEMA, "models": [one.to_dict() for one in found]}
 
 
-def table(findings: Iterable[Finding]) -> list[Row]:
-    """A row for each finding, without the columns that are empty in all of them."""
-    rows = [finding.row() for finding in findings]
+def table(findings: Iterable[Finding], *, reported: bool = False) -> list[Row]:
+    """A row for each finding, without the columns that are empty in all of them.
+
+    `reported` adds what the authors write of other models, for pages that are wide enough.
+    """
+    rows = [{**one.row(), "reported": (reported and one.reported) or ""} for one in findings]
     used = {name for row in rows for name, cell in row.items() if cell}
     return [{name: cell for name, cell in row.items() if name in used} for row in rows]
 

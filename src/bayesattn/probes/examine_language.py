@@ -276,14 +276,15 @@ def measure(
         return [measure_layer_keys(own, other, observed.width) for own, other in pairs]
 
     def attention() -> Depth | None:
-        rows = observed.rows
-        return rows and measure_depth(rows, control.rows if control else None, **options)
+        if observed.rows is None:
+            return None
+        return measure_depth(observed.rows, control.rows if control else None, **options)
 
     tell("keys and attention")
     return {
         "states": [found for found in states if found is not None],
         "keys": attempt(skipped, "keys", keys) or [],
-        "attention": attempt(skipped, "attention", attention) or None,
+        "attention": attempt(skipped, "attention", attention),
         "skipped": skipped,
     }
 

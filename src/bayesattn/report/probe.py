@@ -130,6 +130,6 @@ def _section(found: Examination) -> Section:
         notes=found.notes,
         criteria=found.criteria,
         skipped=found.skipped,
-        rows=table(found.findings),
+        rows=table(found.findings, reported=True),
         prompts=prompts.get("texts", ()),
     )
