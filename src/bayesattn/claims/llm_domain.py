@@ -20,6 +20,7 @@ from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.linear import gram, shares
+from bayesattn.models.open import DEFAULT
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.prompts import (
     DOMAINS,
@@ -29,7 +30,7 @@ from bayesattn.probes.llm.prompts import (
     matched_sets,
     shuffle_words,
 )
-from bayesattn.probes.llm.subject import DEFAULT, Subject
+from bayesattn.probes.llm.subject import Subject
 from bayesattn.stats import judge_effect
 
 LEAST_GAIN = 0.10

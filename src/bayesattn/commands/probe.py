@@ -171,7 +171,7 @@ class Probe:
             return sets.given(subject, texts, self.prompts.name, f"the lines of {self.prompts}")
         if self.domain == sets.AUTHORS:
             return sets.released(subject)
-        return sets.draw(
+        return sets.sample(
             subject,
             self.domain,
             length=self.length,
