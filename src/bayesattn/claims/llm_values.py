@@ -17,10 +17,11 @@ import numpy as np
 from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.models.open import DEFAULT
 from bayesattn.probes.llm.axes import SHARE, SPEARMAN, TWO
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.prompts import MIXED, entropy_of, sample
-from bayesattn.probes.llm.subject import DEFAULT, Subject, load
+from bayesattn.probes.llm.subject import Subject, load
 from bayesattn.probes.measured import Measured
 from bayesattn.probes.states import CONTROL, States, measure_states
 from bayesattn.stats import judge_all, judge_effect
