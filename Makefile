@@ -36,8 +36,7 @@ check: $(VENV)/.tested
 
 # The table of the README and the pages of the claims, from the recorded ledger; its figures lie beside that.
 results: $(VENV)/.installed
-	@$(BIN)/bayesattn report results --readme README.md
-	@$(BIN)/python -m bayesattn.report.claim_pages results docs/claims
+	@$(BIN)/bayesattn report results --readme README.md --pages docs/claims
 
 screenshots: $(VENV)/.tested
 	@$(BIN)/python docs/screenshots.py

@@ -330,6 +330,14 @@ def test_report_fills_the_table_of_a_readme(studies, capsys):
     assert not Path("results/index.html").exists()
 
 
+def test_report_writes_a_page_for_each_claim(studies, capsys):
+    main(["claims", "run", "--all", "--out", "results"])
+    capsys.readouterr()
+    assert main(["report", "results", "--pages", "pages"]) == 0
+    assert capsys.readouterr().out == "pages\n"
+    assert {path.name for path in Path("pages").iterdir()} == {"good.md", "wrong.md", "index.md"}
+
+
 def test_a_prior_draws_itself(capsys):
     assert main(["prior", "draw", "laplace", "--heads", "2", "-o", "a.svg"]) == 0
     assert Path("a.svg").read_text().startswith("<?xml")

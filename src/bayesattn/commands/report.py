@@ -14,13 +14,14 @@ from bayesattn.console import mistakes
 from bayesattn.drawing import house_style, save_picture
 from bayesattn.errors import UserError
 from bayesattn.ledger.ledger import NAME, Ledger
+from bayesattn.report.claim_pages import write as write_pages
 from bayesattn.report.page import PAGE, write_page
 from bayesattn.report.readme import fill
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Write a ledger, or any runs, as one self-contained page; or a ledger as a Markdown table."""
+    """Write a ledger, or any runs, as one self-contained page; or a ledger as Markdown."""
 
     folders: Annotated[Positional[tuple[Path, ...]], arg(metavar="[FOLDER ...]")] = ()
     """Folder of a ledger.json, or folders of runs; report if not given."""
@@ -28,6 +29,8 @@ class Report:
     """The page to write; index.html in the first folder if not given."""
     readme: File = None
     """Fill the table between the ledger marks of this Markdown file instead."""
+    pages: Annotated[Path | None, optional("FOLDER")] = None
+    """Write a Markdown page for each claim there instead."""
     figures: Annotated[Path | None, optional("FOLDER")] = None
     """Draw the ledger's figures here once more, for papers, instead."""
     format: Annotated[Literal["png", "svg", "pdf"], arg(metavar="png|svg|pdf")] = "png"
@@ -36,10 +39,13 @@ class Report:
     def run(self) -> int:
         folder, *others = self.folders or [Path("report")]
         page = self.output or folder / PAGE
+        from_ledger = self.readme or self.pages or self.figures
         with mistakes():
             if others or (folder / "config.json").exists():
-                if self.readme or self.figures:
-                    raise UserError("--readme and --figures are made from a ledger, not from runs.")
+                if from_ledger:
+                    raise UserError(
+                        "--readme, --pages and --figures are made from a ledger, not from runs."
+                    )
                 from bayesattn.report.runs import render_runs
 
                 page.write_text(render_runs([folder, *others]), encoding="utf-8")
@@ -48,10 +54,13 @@ class Report:
             if self.readme:
                 fill(self.readme, Ledger.load(folder / NAME))
                 print(self.readme)
+            if self.pages:
+                write_pages(Ledger.load(folder / NAME), self.pages)
+                print(self.pages)
             if self.figures:
                 for path in redraw(Ledger.load(folder / NAME), self.figures, self.format):
                     print(path)
-            if self.output or not (self.readme or self.figures):
+            if self.output or not from_ledger:
                 print(write_page(folder, page))
         return 0
 

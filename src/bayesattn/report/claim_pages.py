@@ -1,19 +1,18 @@
 """Documentation pages of the claims, written from the claims, the ledger and short notes.
 
-    python -m bayesattn.report.claim_pages results docs/claims
+    bayesattn report results --pages docs/claims
 
 writes one page for each claim and an index. What only a person can say about a claim stands in
 `docs/claims/notes/CLAIM.md` and is put at the end of its page.
 """
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bayesattn.claims.registry import all_studies
 from bayesattn.ledger import words
-from bayesattn.ledger.ledger import NAME, Ledger, Record
+from bayesattn.ledger.ledger import Ledger, Record
 from bayesattn.ledger.study import AnyStudy
 
 INDEX = "index"
@@ -62,6 +61,7 @@ def index(studies: list[AnyStudy], records: Mapping[str, Record], notes: Path) -
 
 def write(ledger: Ledger, folder: Path) -> None:
     """Write all pages into `folder`, whose `notes` are read."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages(ledger, folder / "notes").items():
         (folder / name).write_text(text, encoding="utf-8")
 
@@ -99,8 +99,3 @@ def _table(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(
         "| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows
     )
-
-
-if __name__ == "__main__":
-    results, folder = map(Path, sys.argv[1:])
-    write(Ledger.load(results / NAME), folder)
