@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from bayesattn.commands.lm_priors import parse_head, run_of
+from bayesattn.commands.lm import parse_head, run_of
 from bayesattn.commands.main import main
 from bayesattn.drawing import house_style, save_picture
 from bayesattn.evals.priors import Movement, factors_on_passkey, measure_priors

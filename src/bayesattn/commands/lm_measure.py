@@ -184,7 +184,7 @@ def _open(options: LanguagePasskey | LanguagePerplexity) -> LanguageModel:
     if options.figure is not None:
         check_format(options.figure)
     horizon = options.ssmax_horizon
-    changes = {} if horizon is None else {"ssmax_horizon": horizon}
+    changes: dict[str, Any] = {} if horizon is None else {"ssmax_horizon": horizon}
     return open_language(options.source, options.step, **changes)
 
 

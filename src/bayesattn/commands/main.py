@@ -13,54 +13,36 @@ from typing import Any, NamedTuple
 
 
 class Command(NamedTuple):
-    """Where a command lives, and what it does in one line."""
+    """In which file of this folder a command lives, and what it does in one line."""
 
     target: str
     help: str
 
 
 COMMANDS = {
-    "demo": Command(
-        "bayesattn.commands.claims:Demo", "measure every claim quickly, show what holds"
-    ),
-    "claims list": Command("bayesattn.commands.claims:List", "list the claims"),
-    "claims run": Command("bayesattn.commands.claims:Run", "measure claims into a ledger"),
-    "claims show": Command("bayesattn.commands.claims:Show", "show a claim and its verdict"),
-    "report": Command("bayesattn.commands.report:Report", "write a ledger as one page"),
-    "prior draw": Command("bayesattn.commands.report:DrawPrior", "draw a prior to a file"),
-    "tunnel train": Command(
-        "bayesattn.commands.train:TunnelTrain", "train a model on a task with an exact posterior"
-    ),
+    "demo": Command("claims:Demo", "measure every claim quickly, show what holds"),
+    "claims list": Command("claims:List", "list the claims"),
+    "claims run": Command("claims:Run", "measure claims into a ledger"),
+    "claims show": Command("claims:Show", "show a claim and its verdict"),
+    "report": Command("report:Report", "write a ledger as one page"),
+    "prior draw": Command("report:DrawPrior", "draw a prior to a file"),
+    "tunnel train": Command("train:TunnelTrain", "train a model on a task with an exact posterior"),
     "tunnel fidelity": Command(
-        "bayesattn.commands.tunnel:TunnelFidelity", "measure a run against the exact posterior"
+        "tunnel:TunnelFidelity", "measure a run against the exact posterior"
     ),
-    "tunnel show": Command("bayesattn.commands.tunnel:TunnelShow", "draw a run's beliefs"),
-    "tunnel zoo": Command("bayesattn.commands.zoo:Zoo", "list the trained models that come along"),
-    "probe": Command("bayesattn.commands.probe:Probe", "look into a trained model"),
-    "sula": Command(
-        "bayesattn.commands.sula:Sula",
-        "compare a language model with exact Bayes in context",
-    ),
-    "lm train": Command("bayesattn.commands.train:LanguageTrain", "train a language model"),
-    "lm generate": Command("bayesattn.commands.lm:LanguageGenerate", "let a model continue a text"),
-    "lm export": Command(
-        "bayesattn.commands.lm:LanguageExport",
-        "write a run for Hugging Face",
-    ),
-    "lm passkey": Command(
-        "bayesattn.commands.lm_measure:LanguagePasskey", "measure retrieval by length and depth"
-    ),
-    "lm perplexity": Command(
-        "bayesattn.commands.lm_measure:LanguagePerplexity", "measure perplexity by position"
-    ),
-    "lm harness": Command("bayesattn.commands.lm_priors:LanguageHarness", "run tasks of lm-eval"),
-    "lm priors": Command(
-        "bayesattn.commands.lm_priors:LanguagePriors", "show what each head's prior has learnt"
-    ),
-    "lm zoo": Command(
-        "bayesattn.commands.zoo:LanguageZoo", "list the language models that come along"
-    ),
-    "cost": Command("bayesattn.commands.cost:CostCommand", "predict what training a model needs"),
+    "tunnel show": Command("tunnel:TunnelShow", "draw a run's beliefs"),
+    "tunnel zoo": Command("zoo:Zoo", "list the trained models that come along"),
+    "probe": Command("probe:Probe", "look into a trained model"),
+    "sula": Command("sula:Sula", "compare a language model with exact Bayes in context"),
+    "lm train": Command("train:LanguageTrain", "train a language model"),
+    "lm generate": Command("lm:LanguageGenerate", "let a model continue a text"),
+    "lm export": Command("lm:LanguageExport", "write a model for Hugging Face"),
+    "lm passkey": Command("lm_measure:LanguagePasskey", "measure retrieval by length and depth"),
+    "lm perplexity": Command("lm_measure:LanguagePerplexity", "measure perplexity by position"),
+    "lm harness": Command("lm:LanguageHarness", "run tasks of lm-eval"),
+    "lm priors": Command("lm:LanguagePriors", "show what each head's prior has learnt"),
+    "lm zoo": Command("zoo:LanguageZoo", "list the language models that come along"),
+    "cost": Command("cost:CostCommand", "predict what training a model needs"),
 }
 HELP = ("-h", "--help", "help")
 HELP_FILE = Path(__file__).with_name("help.txt")
@@ -123,7 +105,7 @@ def options(name: str, words: list[str]) -> Any:
     from bayesattn.console import mistakes
 
     module, _, attribute = COMMANDS[name].target.partition(":")
-    command = getattr(import_module(module), attribute)
+    command = getattr(import_module(f"bayesattn.commands.{module}"), attribute)
     if hasattr(command, "options_for"):  # some options depend on what is asked for
         command = command.options_for(words)
     # One flag per switch: --all and --no-open, not --all/--no-all.

@@ -4,6 +4,7 @@ import json
 from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,12 +91,18 @@ def parse_pairs(flag: str, pairs: Iterable[str]) -> dict[str, Any]:
     return options
 
 
-def parse_known(words: Sequence[str], *options: str) -> dict[str, str | None]:
-    """Values of those options among the words that decide which others there are."""
+def parse_deciding(words: Sequence[str], *options: str) -> dict[str, str | None]:
+    """What decides which other options there are: these options, and the word before all options.
+
+    Only commands whose options depend on what is asked for need this, in `options_for(words)`.
+    """
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     for option in options:
-        parser.add_argument(option, dest=option, nargs="?", const="")
-    return vars(parser.parse_known_args(list(words))[0])
+        names = dict.fromkeys((option, "--" + option[2:].replace("-", "_")))
+        parser.add_argument(*names, dest=option, nargs="?", const="")
+    known, _ = parser.parse_known_args(list(words))
+    first = next(takewhile(lambda word: not word.startswith("-"), words), None)
+    return {"first": first, **vars(known)}
 
 
 def _parsed(text: str) -> Any:

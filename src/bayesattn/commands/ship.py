@@ -4,13 +4,15 @@ Of a tunnel the fidelity up to that length comes along, of a language model the 
 """
 
 import shlex
-import sys
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, cast
 
+import tyro
 from torch import nn
+from tyro.conf import Positional
 
+from bayesattn.commands.options import RunFolder
 from bayesattn.evals.fidelity import Fidelity, measure_stretched
 from bayesattn.evals.lengths import stretch
 from bayesattn.evals.passkey import passkey
@@ -98,7 +100,10 @@ def _option(name: str, value: Any) -> list[str]:
     return [flag, str(value)]
 
 
+def _ship(run: RunFolder, name: Positional[str], lengths: Positional[str] = "1x") -> None:
+    opened = Run.open(run)
+    print((ship_language if "language" in opened.config else ship)(opened, name, lengths))
+
+
 if __name__ == "__main__":
-    folder, name, length = [*sys.argv[1:], "1x"][:3]
-    run = Run.open(folder)
-    print((ship_language if "language" in run.config else ship)(run, name, length))
+    tyro.cli(_ship)

@@ -12,17 +12,23 @@ from typing import Annotated, Any, ClassVar, Literal
 from typing_extensions import Doc
 from tyro.conf import Positional, Suppress, arg
 
-from bayesattn.commands.options import JsonTarget, Pairs, parse_known, parse_pairs
-from bayesattn.commands.outcome import show_outcome
+from bayesattn.commands.options import (
+    Answer,
+    JsonTarget,
+    Pairs,
+    optional,
+    parse_deciding,
+    parse_pairs,
+)
 from bayesattn.console import mistakes
-from bayesattn.corpora import CorpusError
 from bayesattn.errors import UserError
 from bayesattn.models.architectures import ARCHITECTURES, Architecture, make_architecture
 from bayesattn.models.choices import HELP
 from bayesattn.models.language_config import LanguageConfig
-from bayesattn.runs import Run, TrainingError
+from bayesattn.runs import Run
 from bayesattn.training import language, tunnel
 from bayesattn.training.config import TrainConfig
+from bayesattn.training.machine import make_accelerator
 from bayesattn.training.recipes import LANGUAGE_RECIPES
 from bayesattn.tunnels import TUNNELS, Tunnel, make_tunnel
 
@@ -45,9 +51,9 @@ class _Train:
     noun: ClassVar[str]
     words: ClassVar[tuple[str, ...]] = ()
 
-    minutes: float | None = None
-    """Train for about so long: the steps are counted out first, then the run is as any other."""
-    out: Annotated[Path | None, arg(metavar="RUN")] = None
+    minutes: Annotated[float | None, optional("MINUTES")] = None
+    """Train for about so long: the number of steps is measured first, and then it is fixed."""
+    out: Annotated[Path | None, optional("RUN")] = None
     """Folder of the run, a new one or one to continue."""
     json: JsonTarget = None
 
@@ -102,10 +108,10 @@ class LanguageTrain(_Train):
 
     @staticmethod
     def options_for(words: Sequence[str]) -> type:
-        """The class of options for these words of the command line."""
-        if parse_known(words, "--resume")["--resume"] is not None:
+        deciding = parse_deciding(words, "--resume")
+        if deciding["--resume"] is not None:
             return LanguageResume
-        name = words[0] if words and not words[0].startswith("-") else "tiny"
+        name = deciding["first"] or "tiny"
         if name not in LANGUAGE_RECIPES:
             names = ", ".join(LANGUAGE_RECIPES)
             raise UserError(f"There is no recipe {name!r}: choose one of {names}.")
@@ -162,12 +168,10 @@ class TunnelTrain(_Train):
 
     @staticmethod
     def options_for(words: Sequence[str]) -> type:
-        """The class of options for these words of the command line."""
-        deciding = parse_known(words, "--resume", "--architecture")
+        deciding = parse_deciding(words, "--resume", "--architecture")
         if deciding["--resume"] is not None:
             return TunnelResume
-        named = bool(words) and not words[0].startswith("-")
-        name = words[0] if named else next(iter(TUNNELS))
+        name = deciding["first"] or next(iter(TUNNELS))
         kind = deciding["--architecture"] or "transformer"
         with mistakes():
             if name not in TUNNELS:
@@ -235,12 +239,13 @@ def _finish(
     json_target: str | None,
 ) -> int:
     train: Any = {"lm": language.train_language, "tunnel": tunnel.train_tunnel}[noun]
-    try:
-        run: Run = train(*parts, folder, command=command)
-    except (TrainingError, CorpusError) as error:
-        raise UserError(str(error)) from error
-    show_outcome(run, folder, HEADINGS, json_target)
-    return 0
+    result = train(*parts, folder, command=command).finished
+    if not make_accelerator().is_main_process:  # of several processes only the first prints
+        return 0
+    row = {"run": str(folder), "step": str(result["step"])}
+    row |= {HEADINGS[name]: f"{value:.3g}" for name, value in result["metrics"].items()}
+    row |= {"seconds": f"{result['seconds']:.0f}", "stopped": result["stopped"]}
+    return Answer({"run": str(folder), **result}, [[row]]).give(json_target)
 
 
 def _options(command: type, parts: dict[str, tuple[type, Any, Any]], words: Sequence[str]) -> type:
@@ -263,7 +268,8 @@ def _refuse_attention(kind: str, name: str, words: Sequence[str]) -> None:
     own = (TUNNELS[name], TrainConfig, ARCHITECTURES[kind])
     known = {one.name for part in own for one in fields(part)}
     strange = {one.name for one in fields(ARCHITECTURES["transformer"])} - known
-    for word in words:
-        option = word.removeprefix("--").split("=")[0].replace("-", "_")
-        if word.startswith("--") and option in strange:
+    flags = {f"--{option.replace('_', '-')}": option for option in strange}
+    given = parse_deciding(words, *flags)
+    for flag, option in flags.items():
+        if given[flag] is not None:
             make_architecture(kind, **{option: None})

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bayesattn.errors import UserError
+
 EMBEDDED = "pydoc"
 DATASET = "hf:"
 SUFFIXES = (".txt", ".md", ".jsonl")
@@ -23,7 +25,7 @@ PART = 2**20
 """A longer text file comes in parts of about this many characters, each ending with a line."""
 
 
-class CorpusError(ValueError):
+class CorpusError(UserError):
     """One sentence about text, tokenizer or needle that says what to change."""
 
 

