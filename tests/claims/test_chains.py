@@ -8,7 +8,8 @@ import torch
 
 from bayesattn.claims import cot_extender
 from bayesattn.claims.chain_language import STYLES, texts
-from bayesattn.claims.cot_extender import Arm, Chains, CotExtender, Overwritten, arm_name
+from bayesattn.claims.cot_extender import Arm, Chains, CotExtender, arm_name
+from bayesattn.evals.chains import Overwriting
 from bayesattn.ledger.study import Tier
 from bayesattn.models.architectures import count_parameters
 from bayesattn.probes.chain import Way
@@ -88,7 +89,7 @@ def judged(direct, cot, filler, followed):
     depth = study.recipes[Tier.QUICK].depth
     numbers = {}
     for seed, factor in enumerate((0.95, 1.0, 1.05)):
-        changed = Overwritten(kl_to_new=1.0, kl_to_old=1.0 + followed * factor)
+        changed = Overwriting(kl_to_new=1.0, kl_to_old=1.0 + followed * factor)
         arms = {
             arm_name(mode, depth): arm([error * factor for error in errors], changed)
             for mode, errors in (("direct", direct), ("cot", cot), ("filler", filler))

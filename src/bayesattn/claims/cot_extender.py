@@ -34,6 +34,7 @@ from bayesattn.claims.tunnels import TunnelRecipe
 from bayesattn.evals.chains import (
     LIMIT,
     Bayes,
+    Overwriting,
     Tracking,
     knee,
     measure_hops,
@@ -130,20 +131,6 @@ def _architecture(recipe: ChainRecipe, depth: int, tunnel: Tunnel) -> Transforme
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overwritten:
-    """KL of the answer after one written symbol was replaced by another, in bits."""
-
-    kl_to_new: float
-    """To the posterior that follows from the symbol as it stands there now."""
-    kl_to_old: float
-    """To the posterior as if nothing had been changed."""
-
-    @property
-    def followed(self) -> float:
-        return self.kl_to_old - self.kl_to_new
-
-
-@dataclass(frozen=True, kw_only=True)
 class Arm:
     """One model on hops: lists are by number of hops, errors in bits."""
 
@@ -155,7 +142,7 @@ class Arm:
     accuracy: list[float]
     scratch_error: list[float]
     """At each place of the scratch; empty if there is none to predict."""
-    overwritten: Overwritten | None
+    overwritten: Overwriting | None
     """Only of chain of thought."""
     over_layers: Way
     over_steps: Way | None
@@ -222,10 +209,8 @@ class CotExtender(Study[ChainRecipe, Chains]):
         }
         learnt = judge_below([arm.error[0] for arm in direct], limit=LIMIT)
         judgement = judge_given("One hop without scratch", learnt, judge_all(parts))
-        new, old = (
-            float(np.mean([getattr(one, name) for one in changed]))
-            for name in ("kl_to_new", "kl_to_old")
-        )
+        new = np.mean([one.kl_to_new for one in changed])
+        old = np.mean([one.kl_to_old for one in changed])
         told = f"{judgement.reason} Knees of {recipe.hops} hops: {_knees(recipe, found)}. "
         told += f"Overwritten symbol: {new:.2g} bits from what follows from it, "
         # whichever part decides, the number to show is what written hops save over blanks
@@ -260,9 +245,12 @@ class CotExtender(Study[ChainRecipe, Chains]):
         pictures = [Picture("hops", figure, caption, alt)]
         if recipe.tracks:
             figure, (panel,) = panels(size=(6, 3.2))
-            names = recipe.track_tunnels()
             draw_curves(
-                panel, {n: mean_curve(found, lambda o, n=n: o.tracks[n].mae) for n in names}
+                panel,
+                {
+                    name: mean_curve(found, lambda one, name=name: one.tracks[name].mae)
+                    for name in recipe.track_tunnels()
+                },
             )
             panel.set(xlabel="step", ylabel=ERROR, yscale="log")
             caption = (
@@ -277,10 +265,7 @@ class CotExtender(Study[ChainRecipe, Chains]):
 def _measure_arm(recipe: ChainRecipe, training: TunnelTraining, tunnel: Hops) -> Arm:
     model = training.model()
     scores = measure_hops(model, tunnel, sequences=recipe.sequences, chains=recipe.chains)
-    overwritten = None
-    if tunnel.mode == "cot":
-        changed = measure_overwriting(model, tunnel, sequences=recipe.sequences)
-        overwritten = Overwritten(kl_to_new=changed.kl_followed, kl_to_old=changed.kl_ignored)
+    cot = tunnel.mode == "cot"
     geometry = measure_chain(model, tunnel)
     return Arm(
         error=[score.mae for score in scores],
@@ -289,7 +274,7 @@ def _measure_arm(recipe: ChainRecipe, training: TunnelTraining, tunnel: Hops) ->
         kl_given_chain=[score.conditional_kl for score in scores],
         accuracy=[score.accuracy for score in scores],
         scratch_error=list(scores[-1].scratch_mae),
-        overwritten=overwritten,
+        overwritten=measure_overwriting(model, tunnel, sequences=recipe.sequences) if cot else None,
         over_layers=geometry.layers,
         over_steps=geometry.steps,
         order_by_entropy=geometry.order,

@@ -48,8 +48,6 @@ class Written(NamedTuple):
 class HopScores:
     """Sequences that ask for the same number of hops."""
 
-    hops: int
-    sequences: int
     mae: float
     """|H(model) - H(Bayes)| of the answer, by the mean over chains."""
     kl: float
@@ -67,18 +65,17 @@ class HopScores:
 
 @dataclass(frozen=True, kw_only=True)
 class Overwriting:
-    """What a model answers after one symbol of the scratch was replaced by another."""
+    """KL of the answer, in bits, after one symbol of the scratch was replaced by another."""
 
-    sequences: int
-    """Those in which the two posteriors differ."""
-    kl_followed: float
-    """KL to the posterior that follows from the symbol as it stands there now."""
-    kl_ignored: float
-    """KL to the posterior as if nothing had been changed."""
-    follows: float
-    """Share whose most probable answer is possible after the change."""
-    ignores: float
-    """Share whose most probable answer was possible before it."""
+    kl_to_new: float
+    """To the posterior that follows from the symbol as it stands there now."""
+    kl_to_old: float
+    """To the posterior as if nothing had been changed."""
+
+    @property
+    def followed(self) -> float:
+        """By how much the new symbol explains the answer better than the old one."""
+        return self.kl_to_old - self.kl_to_new
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,12 +127,7 @@ def write_most_probable(model: Model, tunnel: Hops | GroupFilter, inputs: Tensor
 
 
 def measure_hops(
-    model: Model,
-    tunnel: Hops,
-    *,
-    sequences: int = 600,
-    chains: int = 64,
-    seed: int = EVAL_SEED,
+    model: Model, tunnel: Hops, *, sequences: int = 600, chains: int = 64, seed: int = EVAL_SEED
 ) -> list[HopScores]:
     """Scores by number of hops, on held-out sequences with self-written scratch.
 
@@ -143,7 +135,7 @@ def measure_hops(
         model: of `tunnel`.
         tunnel: any mode; without scratch to write there is one chain, the sequence itself.
         sequences: over all numbers of hops together.
-        chains: per sequence.
+        chains: how many the model writes for each sequence.
         seed: of sequences and chains.
     """
     generator = Generator().manual_seed(seed)
@@ -171,8 +163,6 @@ def measure_hops(
     hops = batch.metadata["hops"]
     return [
         HopScores(
-            hops=number,
-            sequences=int((hops == number).sum()),
             scratch_mae=_places(told[hops == number], tunnel, number),
             **{name: float(column[hops == number].mean()) for name, column in columns.items()},
         )
@@ -228,14 +218,9 @@ def measure_overwriting(
     after, before = tunnel.exact(inputs)[:, -1], batch.posterior[:, -1]
     differ = (length > 0) & ((after - before).abs().sum(1) / 2 > TOLD_APART)
     log_probs = _predict(model, inputs[differ], tunnel.scored[-1:])[:, 0]
-    guess = log_probs.argmax(1, keepdim=True)
-    after, before = after[differ], before[differ]
     return Overwriting(
-        sequences=len(guess),
-        kl_followed=float(kl_divergence(after, log_probs).mean()),
-        kl_ignored=float(kl_divergence(before, log_probs).mean()),
-        follows=float((after.gather(1, guess) > 0).double().mean()),
-        ignores=float((before.gather(1, guess) > 0).double().mean()),
+        kl_to_new=float(kl_divergence(after[differ], log_probs).mean()),
+        kl_to_old=float(kl_divergence(before[differ], log_probs).mean()),
     )
 
 

@@ -108,6 +108,4 @@ def _step(tunnel: Tunnel, tokens: Sequence[str], position: int) -> str:
 
 
 def _rounded(x: Tensor, digits: int = 5) -> Any:
-    if x.ndim > 1:
-        return [_rounded(row, digits) for row in x]
-    return [round(value, digits) for value in x.tolist()]
+    return x.double().round(decimals=digits).tolist()
