@@ -105,15 +105,15 @@ class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
             f"{state} {', '.join(f'{value:.2f}' for value in values)}"
             for state, values in _states(found).items()
         )
-        told = f"{judgement.reason} Share of heads with β < 0: {np.mean(negative):.2f}. "
-        told += f"Accuracy at {', '.join(recipe.lengths)}: {states}."
-        # whichever part decides, the number to show is the loss
         return self.verdict(
-            judgement._replace(reason=told, value=effect.value, interval=effect.interval),
+            judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit=f"accuracy lost at {farthest} beyond the control's",
             null=0.0,
+            note=f"Share of heads with β < 0: {np.mean(negative):.2f}. "
+            f"Accuracy at {', '.join(recipe.lengths)}: {states}.",
+            shown=effect,
         )
 
     def draw(self, tier: Tier, found: Mapping[int, FarHeads]) -> list[Picture]:

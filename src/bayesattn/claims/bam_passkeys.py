@@ -136,17 +136,14 @@ class BamRetrieval(PasskeyStudy):
             judge_effect(_inside(found, recipe.judged), minimum=NEEDED),
             judge_all({f"{recipe.judged} at {last}": far, f"its lead over {best} at {last}": lead}),
         )
-        # whichever part decides, the number to show is the accuracy of what is judged
         return self.verdict(
-            judgement._replace(
-                reason=f"{judgement.reason} {_tell(recipe, found)}",
-                value=far.value,
-                interval=far.interval,
-            ),
+            judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit=f"accuracy at {last}",
             null=1e-5,
+            note=_tell(recipe, found),
+            shown=far,
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
@@ -189,13 +186,13 @@ class BamInit(PasskeyStudy):
             judge_effect(_inside(found, ablest), minimum=NEEDED),
             judge_effect(_lead(found, UNIFORM, best)),
         )
-        told = f"{judgement.reason} The best other is {best}. {_tell(recipe, found)}"
         return self.verdict(
-            judgement._replace(reason=told),
+            judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit=f"accuracy ahead of the best other initialisation at {recipe.lengths[-1]}",
             null=0.0,
+            note=f"The best other is {best}. {_tell(recipe, found)}",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:

@@ -74,7 +74,6 @@ class BamPerplexity(PartedStudy[PerplexityRecipe, Perplexities]):
         recipe = self.recipes[tier]
         reference = [one[REFERENCE] for one in found.values()]
         ratios = [one[recipe.judged].inside / one[REFERENCE].inside for one in found.values()]
-        judgement = judge_below(ratios, limit=COMPARABLE)
         by_variant = {name: [one[name] for one in found.values()] for name in recipe.variants}
         inside = ", ".join(
             f"{name} {np.mean([one.inside for one in own]):.3g}" for name, own in by_variant.items()
@@ -83,14 +82,14 @@ class BamPerplexity(PartedStudy[PerplexityRecipe, Perplexities]):
             f"{name} {np.mean([one.by_window[-1] for one in own]):.3g}"
             for name, own in by_variant.items()
         )
-        told = f"{judgement.reason} Perplexity at the training length: {inside}; "
-        told += f"in the last window of {recipe.stretch} training lengths: {far}."
         return self.verdict(
-            judgement._replace(reason=told),
+            judge_below(ratios, limit=COMPARABLE),
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit=f"times the perplexity of {REFERENCE}",
             null=sum(one.frequency for one in reference) / sum(one.inside for one in reference),
+            note=f"Perplexity at the training length: {inside}; in the last window of "
+            f"{recipe.stretch} training lengths: {far}.",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:

@@ -211,19 +211,15 @@ class CotExtender(Study[ChainRecipe, Chains]):
         judgement = judge_given("One hop without scratch", learnt, judge_all(parts))
         new = np.mean([one.kl_to_new for one in changed])
         old = np.mean([one.kl_to_old for one in changed])
-        told = f"{judgement.reason} Knees of {recipe.hops} hops: {_knees(recipe, found)}. "
-        told += f"Overwritten symbol: {new:.2g} bits from what follows from it, "
-        # whichever part decides, the number to show is what written hops save over blanks
         return self.verdict(
-            judgement._replace(
-                value=parts["filler"].value,
-                interval=parts["filler"].interval,
-                reason=f"{told}{old:.2g} from the old answer.",
-            ),
+            judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="bits of error that written hops save over blanks",
             null=0.0,
+            note=f"Knees of {recipe.hops} hops: {_knees(recipe, found)}. Overwritten symbol: "
+            f"{new:.2g} bits from what follows from it, {old:.2g} from the old answer.",
+            shown=parts["filler"],
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:

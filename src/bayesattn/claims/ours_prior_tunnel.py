@@ -251,13 +251,13 @@ class OursPriorTunnel(PartedStudy[PriorRecipe, Extrapolation]):
                 parts[f"better than {other} on {tunnel}"] = judge_effect(ratio, minimum=DOUBLINGS)
         decided = judge_all(parts)
         in_doublings = decided.reason.startswith("better than")
-        judgement = judge_given("The task is learnt", judge_all(learnt), decided)
         return self.verdict(
-            judgement._replace(reason=f"{judgement.reason} {_best(recipe, found)}"),
+            judge_given("The task is learnt", judge_all(learnt), decided),
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="doublings of KL" if in_doublings else "times the error inside, beyond",
             null=0.0 if in_doublings else 1.0,
+            note=_best(recipe, found),
         )
 
     def draw(self, tier: Tier, found: Extrapolations) -> list[Picture]:

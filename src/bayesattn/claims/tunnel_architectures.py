@@ -175,16 +175,13 @@ class TunnelMLP(EqualStudy[Failures]):
         )
         blind = [one[task][BLIND] for one in found.values() for task in self.tasks]
         off = max(abs(own.error - own.uniform_error) for own in blind)
-        reason = (
-            f"{judgement.reason} The MLP without context is within {off:.2g} bits of the "
-            "uniform predictor."
-        )
         return self.verdict(
-            judgement._replace(reason=reason),
+            judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="times the transformer's error",
             null=1.0,
+            note=f"The MLP without context is within {off:.2g} bits of the uniform predictor.",
         )
 
     def draw(self, tier: Tier, found: Mapping[int, Failures]) -> list[Picture]:
@@ -251,11 +248,12 @@ class TunnelPrimitives(EqualStudy[Primitives]):
             for name, own in shares.items()
         )
         return self.verdict(
-            judgement._replace(reason=f"{judgement.reason} Primitives by the mean: {count}."),
+            judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit=f"share of the weakest primitive of {decides}",
             null=0.0,
+            note=f"Primitives by the mean: {count}.",
         )
 
     def draw(self, tier: Tier, found: Mapping[int, Primitives]) -> list[Picture]:

@@ -98,7 +98,7 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
         return self.verdict(
             judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="bits",
             null=next(iter(found.values()))[worst].uniform,
         )

@@ -79,7 +79,6 @@ class TunnelHMM(Study[HMMRecipe, Mapping[str, Extrapolation]]):
             "inside the horizon": judge_below([one.inside.mae_tok for one in own], limit=INSIDE),
             "beyond over inside": judge_below(ratios, limit=RATIO),
         }
-        judgement = judge_all(parts)
         uniform = [one.inside.uniform_mae for one in own if one.inside.uniform_mae is not None]
         in_bits = parts["inside the horizon"].outcome is not Outcome.SUPPORTED
         told = ", ".join(
@@ -89,11 +88,12 @@ class TunnelHMM(Study[HMMRecipe, Mapping[str, Extrapolation]]):
             for variant in VARIANTS
         )
         return self.verdict(
-            judgement._replace(reason=f"{judgement.reason} In bits: {told}."),
+            judge_all(parts),
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="bits inside" if in_bits else "times the error inside, beyond",
             null=float(np.mean(uniform)) if in_bits else 1.0,
+            note=f"In bits: {told}.",
         )
 
     def draw(self, tier: Tier, found: Extrapolations) -> list[Picture]:

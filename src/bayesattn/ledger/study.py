@@ -1,7 +1,7 @@
 """What a study is: a claim, how much to compute per tier, and how to measure, judge and draw it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
@@ -130,21 +130,34 @@ class Study(ABC, Generic[R, M]):
         judgement: Judgement,
         *,
         tier: Tier,
-        seeds: Sequence[int],
+        seeds: Iterable[int],
         unit: str,
         null: float,
+        note: str = "",
+        shown: Judgement | None = None,
     ) -> Verdict:
-        """`judgement` as a verdict on this claim."""
+        """`judgement` as a verdict on this claim.
+
+        Args:
+            judgement: what decides.
+            tier: of the recipe.
+            seeds: that were measured.
+            unit: of the number that is shown.
+            null: the same number where the claim is false.
+            note: what else there is to say, after the reason.
+            shown: the part whose number is shown, whichever part decides.
+        """
+        number = shown or judgement
         return Verdict(
             outcome=judgement.outcome,
-            measured=judgement.value,
+            measured=number.value,
             unit=unit,
-            interval=judgement.interval,
+            interval=number.interval,
             null=null,
             reported=self.claim.reported,
             seeds=tuple(seeds),
             tier=tier,
-            reason=judgement.reason,
+            reason=f"{judgement.reason} {note}".strip(),
             p=judgement.p,
         )
 
