@@ -6,9 +6,15 @@ from functools import cached_property
 import pytest
 import torch
 
-from bayesattn.claims.dynamics_routing import DynamicsRouting
-from bayesattn.claims.dynamics_values import DynamicsValues
-from bayesattn.claims.gradient_law import EVERYTHING, RANDOM, TRAINED, LawRecipe, shuffled
+from bayesattn.claims.dynamics_laws import (
+    EVERYTHING,
+    RANDOM,
+    TRAINED,
+    DynamicsRouting,
+    DynamicsValues,
+    LawRecipe,
+    shuffled,
+)
 from bayesattn.dynamics.model import LayerDynamics
 from bayesattn.dynamics.routing import Routing
 from bayesattn.ledger.study import Tier

@@ -1,7 +1,11 @@
-"""Claims that two ways of attending are the same: every difference must be rounding.
+"""bam-uniform and bam-laplace: two ways of attending are the same, but for rounding.
 
-A subclass compares on given queries, keys and values; this runs it over seeds, lengths, head counts
-and both precisions, and judges by the rule for exact identities.
+    uniform   softmax_j(q_i·k_j/√d) = likelihood_ij · prior_ij · Z_i,  prior_ij = 1/n_i for j <= i
+    Laplace   softmax_j(q_i·k_j/√d - m·(i-j)) ∝ exp(q_i·k_j/√d) · Laplace(j - i; 0, 1/m)
+
+On the left stands PyTorch's own causal attention, or ALiBi as published (Press, Smith and Lewis
+2022, arXiv 2108.12409), which shares no code with `bayesattn`. On the right stands `attend` by its
+dense kernel, the definition: a faster one may well call PyTorch's attention itself.
 
 Differences between outputs are taken relative to the largest value, max |v|: an output is a mean of
 values, so rounding grows with them, and multiplying all values by ten must not change a verdict.
@@ -10,6 +14,7 @@ Undivided, with values up to 4, the float32 differences reach 1.2e-6 and would m
 that would judge the rounding and not the claim.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +23,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributions import Laplace as LaplaceDensity
+from torch.nn.functional import scaled_dot_product_attention
 
+from bayesattn import attend
+from bayesattn.attention import Decomposed
+from bayesattn.claims.panels import panels
+from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.priors import GeneralizedGaussian, Laplace, Prior, Uniform
 from bayesattn.stats import Judgement, Outcome, judge_all, judge_identity
 
 TOLERANCES = {"float32": 1e-6, "float64": 1e-12}
@@ -50,11 +62,6 @@ class IdentityRecipe(Recipe):
     lengths: tuple[int, ...]
     head_counts: tuple[int, ...]
     head_dim: int = 32
-
-
-def relative_difference(output: Tensor, expected: Tensor, v: Tensor) -> float:
-    """Largest |output - expected|, relative to the largest |v|."""
-    return ((output - expected).abs().max() / v.abs().max()).item()
 
 
 class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
@@ -89,7 +96,6 @@ class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
         }
 
     def judge(self, tier: Tier, found: Mapping[int, Mapping[str, Differences]]) -> Verdict:
-        """Every difference within its precision's tolerance, at every length and seed."""
         worst = {dtype: _worst([one[dtype] for one in found.values()]) for dtype in TOLERANCES}
         parts = {
             f"{name}, {dtype}": judge_identity(errors, worst[dtype].control, tolerance=tolerance)
@@ -110,11 +116,8 @@ class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
 
     def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Differences]]) -> list[Picture]:
         """Differences by length: at rounding level, far below the control."""
-        from matplotlib.figure import Figure
-
         lengths = self.recipes[tier].lengths
-        figure = Figure(figsize=(7, 3.6), layout="constrained")
-        axes = figure.add_subplot(xscale="log", yscale="log")
+        figure, (axes,) = panels(size=(7, 3.6))
         controls = _worst([one["float32"] for one in found.values()]).control
         axes.plot(lengths, controls, "s--", color="C2", label="control: must be large")
         for colour, (dtype, tolerance) in enumerate(TOLERANCES.items()):
@@ -124,7 +127,13 @@ class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
             axes.plot(lengths, worst, "o-", color=f"C{colour}", label=f"difference, {dtype}")
             axes.axhline(tolerance, color=f"C{colour}", linestyle=":", linewidth=1)
             axes.annotate(f"tolerance {tolerance:.0e}", (lengths[0], 2 * tolerance), fontsize=8)
-        axes.set(xlabel="sequence length", ylabel="largest relative difference", ylim=(FLOOR, 100))
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlabel="sequence length",
+            ylabel="largest relative difference",
+            ylim=(FLOOR, 100),
+        )
         axes.set_xticks(lengths, [str(length) for length in lengths])
         axes.minorticks_off()
         figure.legend(loc="outside upper center", ncols=3, fontsize=8)
@@ -137,6 +146,124 @@ class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
             "dotted tolerance, and above them the control, which must be large."
         )
         return [Picture("differences", figure, caption, alt)]
+
+
+def relative_difference(output: Tensor, expected: Tensor, v: Tensor) -> float:
+    """Largest |output - expected|, relative to the largest |v|."""
+    return ((output - expected).abs().max() / v.abs().max()).item()
+
+
+def _difference(q: Tensor, k: Tensor, v: Tensor, prior: Prior, expected: Tensor) -> float:
+    output = attend(q, k, v, prior.to(q.dtype), kernel="dense")
+    assert isinstance(output, Tensor)
+    return relative_difference(output, expected, v)
+
+
+@register("bam-uniform")
+class BamUniform(IdentityStudy):
+    """NoPE, the uniform prior, GGD with beta = 0, and the decomposition of Theorem 1."""
+
+    def compare(self, q: Tensor, k: Tensor, v: Tensor) -> Comparison:
+        heads = q.shape[1]
+        nope = scaled_dot_product_attention(q, k, v, is_causal=True)
+        flat = GeneralizedGaussian(heads).to(q.dtype)
+        flat.theta_alpha.copy_(q[0, :, 0, 0])  # any scale will do
+        product, without_evidence = theorem(q, k, v)
+
+        errors = {
+            "uniform prior": _difference(q, k, v, Uniform(heads), nope),
+            "GGD with shape 0": _difference(q, k, v, flat, nope),
+            "Theorem 1": product,
+        }
+        wrong = _difference(q, k, v, Laplace(heads, slopes=[1.0] * heads), nope)
+        return Comparison(errors, min(wrong, without_evidence))
+
+
+def theorem(q: Tensor, k: Tensor, v: Tensor) -> tuple[float, float]:
+    """Largest violation of posterior = likelihood · prior · evidence, under a random prior.
+
+    Second, as a control, the same with the evidence left out.
+    """
+    heads, length = q.shape[1], q.shape[2]
+    prior = GeneralizedGaussian(heads).to(q.dtype)
+    prior.theta_alpha.copy_(q[0, :, 0, 0])
+    prior.theta_beta.copy_(k[0, :, 0, 0])
+    parts = attend(q, k, v, prior, decompose=True)
+    assert isinstance(parts, Decomposed)
+
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    future = distance < 0
+    content = q @ k.mT / q.shape[-1] ** 0.5
+    bias = prior.log_prior(torch.arange(length))[:, distance.clamp(min=0)]
+    likelihood, belief, posterior = (
+        scores.masked_fill(future, -torch.inf).softmax(-1)
+        for scores in (content, bias[None], content + bias)
+    )
+    product = parts.likelihood * parts.prior
+    error = max(
+        _largest(parts.likelihood - likelihood),
+        _largest(parts.prior - belief),
+        _largest(parts.posterior - posterior),
+        _largest(product * parts.evidence - posterior),
+    )
+    return error, _largest(product - posterior)
+
+
+def _largest(difference: Tensor) -> float:
+    return difference.abs().max().item()
+
+
+@register("bam-laplace")
+class BamLaplace(IdentityStudy):
+    """ALiBi against the Laplace prior, the GGD with beta = 1, and Bayes' rule with the density."""
+
+    def compare(self, q: Tensor, k: Tensor, v: Tensor) -> Comparison:
+        heads = q.shape[1]
+        published = alibi(q, k, v)
+
+        def ggd(shape: float) -> GeneralizedGaussian:
+            prior = GeneralizedGaussian(heads).to(q.dtype)
+            prior.theta_alpha.copy_(torch.tensor(alibi_slopes(heads), dtype=torch.float64).log())
+            prior.theta_beta.fill_(shape)
+            return prior
+
+        errors = {
+            "Laplace prior": _difference(q, k, v, Laplace(heads), published),
+            "GGD with shape 1": _difference(q, k, v, ggd(1), published),
+            "Bayes' rule": relative_difference(bayes(q, k, v), published, v),
+        }
+        return Comparison(errors, _difference(q, k, v, ggd(2), published))
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """The slopes of ALiBi's published code: geometric, interleaved if heads is no power of two."""
+    if math.log2(heads).is_integer():
+        start = 2 ** (-(2 ** -(math.log2(heads) - 3)))
+        return [start * start**head for head in range(heads)]
+    power = 2 ** math.floor(math.log2(heads))
+    return alibi_slopes(power) + alibi_slopes(2 * power)[0::2][: heads - power]
+
+
+def alibi(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention with ALiBi's bias matrix added to the scores of q, k [1, H, T, D]."""
+    length = q.shape[2]
+    slopes = torch.tensor(alibi_slopes(q.shape[1]), dtype=q.dtype)[:, None, None]
+    relative = torch.arange(length)[None, :] - torch.arange(length)[:, None]
+    causal = torch.full((length, length), -torch.inf, dtype=q.dtype).triu(1)
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]) + slopes * relative + causal
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def bayes(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The posterior mean of v under Laplace densities of scale 1/slope centred at the query."""
+    length = q.shape[2]
+    scale = 1 / torch.tensor(alibi_slopes(q.shape[1]), dtype=q.dtype)[:, None, None]
+    relative = torch.arange(length)[None, :] - torch.arange(length)[:, None]
+    prior = LaplaceDensity(torch.zeros_like(scale), scale).log_prob(relative.to(q.dtype)).exp()
+    content = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    likelihood = (content - content.amax(-1, keepdim=True)).exp()
+    joint = (likelihood * prior).tril()
+    return joint / joint.sum(-1, keepdim=True) @ v
 
 
 def _worst(found: Sequence[Differences]) -> Differences:

@@ -1,9 +1,16 @@
-"""Claims about a gradient of attention: the law and autograd must differ by rounding only.
+"""dynamics-routing and dynamics-values: which way does cross-entropy push a score, and a value?
 
-A subclass says what its law gives for one head and for a layer of a model, and what autograd gives;
-this compares the two on random heads, on every head of trained models and on an untrained one with
-all that may enter a score, and then takes real steps: what the law leaves unexplained must shrink
-with the square of the step.
+    routing   ∂L/∂s_ij = α_ij (b_ij - Σ_k α_ik b_ik),   b_ij = u_i·v_j
+    values    Δv_j = -η Σ_i α_ij u_i
+
+The first is an advantage law, as in policy gradients: a key gains if it is better than what
+attention has on average; the score is the one that enters the softmax, with prior and temperature.
+In the second each query asks for its own change, and is heard as far as it attends; heads that
+share values, as in grouped-query attention, are all heard.
+
+A law and autograd must differ by rounding only: on random heads, on every head of trained models
+and on an untrained one with all that may enter a score. Then real steps are taken: what the law
+leaves unexplained must shrink with the square of the step.
 
 Differences are relative to the largest gradient of the head, since gradients of a trained model can
 be small as a whole.
@@ -19,8 +26,13 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesattn.claims.panels import panels
+from bayesattn.claims.registry import register
+from bayesattn.dynamics import autograd
 from bayesattn.dynamics.autograd import random_head
 from bayesattn.dynamics.head import Head
+from bayesattn.dynamics.model import head_dynamics
+from bayesattn.dynamics.routing import Routing
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.models.open import open_tunnel
@@ -117,7 +129,6 @@ class GradientLawStudy(Study[LawRecipe, Law]):
         return Law(places=places, remainders=remainders, order=float(order))
 
     def judge(self, tier: Tier, found: Mapping[int, Law]) -> Verdict:
-        """Rounding everywhere, and a remainder of second order."""
         places = _places(found)
         parts = {
             name: judge_identity(place.law, place.all_wrong, tolerance=TOLERANCE)
@@ -146,10 +157,7 @@ class GradientLawStudy(Study[LawRecipe, Law]):
 
     def draw(self, tier: Tier, found: Mapping[int, Law]) -> list[Picture]:
         """Differences in every head, and the remainder of real steps."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8, 3.6), layout="constrained")
-        heads, steps = figure.subplots(1, 2, width_ratios=(3, 2))
+        figure, (heads, steps) = panels(2, size=(8, 3.6), width_ratios=(3, 2))
         places = _places(found)
         for row, place in enumerate(places.values()):
             for colour, values in enumerate((place.law, place.all_wrong)):
@@ -170,6 +178,73 @@ class GradientLawStudy(Study[LawRecipe, Law]):
         )
         alt = "The law is at rounding level in every head, wrong laws far from it."
         return [Picture("law", figure, caption, alt)]
+
+
+@register("dynamics-routing")
+class DynamicsRouting(GradientLawStudy):
+    """The routing law against autograd."""
+
+    def of_head(self, head: Head, generator: Generator) -> Sides:
+        return _routing_sides(head.routing, autograd.gradients_of(head).scores, generator)
+
+    def of_layer(self, model: nn.Module, batch: Batch, layer: int, generator: Generator) -> Sides:
+        truth = autograd.score_gradient(model, batch, layer)
+        return _routing_sides(head_dynamics(model, batch, layer), truth, generator)
+
+    def remainder(self, head: Head, eta: float) -> float:
+        """Of the loss, after a step of all scores."""
+        after = head.loss_at(scores=head.scores + head.routing.score_step(eta))
+        predicted = head.routing.loss_change_of_score_step(eta)
+        return (after - head.loss - predicted).abs().item()
+
+
+@register("dynamics-values")
+class DynamicsValues(GradientLawStudy):
+    """The value law against autograd."""
+
+    def of_head(self, head: Head, generator: Generator) -> Sides:
+        """One head, one value each."""
+        routing = head.routing
+        wrong = {
+            name: alpha.mT @ routing.upstream for name, alpha in _wrong_weights(routing).items()
+        }
+        return Sides(routing.weighted_error, autograd.gradients_of(head).v, wrong)
+
+    def of_layer(self, model: nn.Module, batch: Batch, layer: int, generator: Generator) -> Sides:
+        """Query heads that share a value add up."""
+        found = head_dynamics(model, batch, layer)
+        truth = autograd.value_gradient(model, batch, layer)
+        wrong = {
+            name: (alpha.mT @ found.upstream).unflatten(1, (found.kv_heads, -1)).sum(2)
+            for name, alpha in _wrong_weights(found).items()
+        }
+        return Sides(found.value_gradient, truth, wrong)
+
+    def remainder(self, head: Head, eta: float) -> float:
+        """Of the loss, after a step of all values."""
+        after = head.loss_at(values=head.v + head.routing.value_step(eta))
+        predicted = head.routing.loss_change_of_value_step(eta)
+        return (after - head.loss - predicted).abs().item()
+
+
+def _routing_sides(routing: Routing, truth: Tensor, generator: Generator) -> Sides:
+    wrong = {
+        "without the row mean": routing.alpha * routing.compatibility,
+        "advantages exchanged": -routing.alpha
+        * shuffled(routing.advantage, routing.visible, generator),
+    }
+    return Sides(routing.score_gradient, truth, wrong)
+
+
+def _wrong_weights(routing: Routing) -> dict[str, Tensor]:
+    """Weights that are not the responsibilities."""
+    seen = torch.ones_like(routing.alpha)
+    if routing.visible is not None:
+        seen = seen * routing.visible
+    return {
+        "uniform weights": seen / seen.sum(-1, keepdim=True),
+        "weights of the next key": routing.alpha.roll(1, -1),
+    }
 
 
 def _models(
