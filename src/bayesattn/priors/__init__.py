@@ -1,7 +1,6 @@
 """Priors: what attention believes about the distance to a key before it looks at the content."""
 
 import inspect
-import warnings
 from typing import Any
 
 from bayesattn.checks import registered
@@ -26,10 +25,6 @@ __all__ = [
 PRIORS: dict[str, type[Prior]] = {
     prior.name: prior for prior in (Uniform, Laplace, GeneralizedGaussian, Student, Bucketed)
 }
-
-# `python -m bayesattn.priors.laplace` finds its file imported already, by the lines above, and
-# Python warns; that is harmless, since the file then only draws itself.
-warnings.filterwarnings("ignore", r"'bayesattn\.priors\.\w+' found in sys\.modules", RuntimeWarning)
 
 
 def make_prior(name: str, num_heads: int, **options: Any) -> Prior:

@@ -10,7 +10,7 @@ one entry in `bayesattn.priors.PRIORS`. Shapes: H heads, n distances.
 import itertools
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 class Prior(nn.Module, ABC):
-    """Base of all priors. The first dimension of every parameter is the head.
-
-    Args:
-        num_heads: query heads.
-    """
+    """Base of all priors. The first dimension of every parameter is the head."""
 
     name: ClassVar[str]
     frozen: tuple[str, ...] = ()
@@ -103,9 +99,18 @@ class Prior(nn.Module, ABC):
 
     def draw(self, length: int = 128, ax: "Axes | None" = None) -> "Axes":
         """Draw the prior normalised over distances 0 .. length-1, one line per head."""
-        from bayesattn.priors.drawing import draw_density
+        from matplotlib import pyplot
 
-        return draw_density(self, length, ax)
+        axes: Any = pyplot.figure(layout="constrained").add_subplot() if ax is None else ax
+        density = self.table(length).detach().softmax(dim=-1).cpu().numpy()
+        for head in range(self.num_heads):
+            axes.plot(density[head], label=f"head {head}")
+        # Several decades, yet not the hundreds that a local head falls through.
+        axes.set(yscale="log", ylim=(1e-5, 2))
+        axes.set(xlabel="distance from query to key", ylabel="prior probability")
+        axes.set_title(repr(self), fontsize="medium")
+        axes.legend(fontsize="x-small", ncols=1 + (self.num_heads - 1) // 8)
+        return axes
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}"

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from bayesattn.checks import at_least
 from bayesattn.priors.base import Prior, wide
-from bayesattn.priors.drawing import draw_to_file
 
 
 class Bucketed(Prior):
@@ -23,7 +22,6 @@ class Bucketed(Prior):
     prior, where T5 draws it at random: the heads are told apart by their content anyway.
 
     Args:
-        num_heads: query heads.
         num_buckets: steps of the function.
         max_distance: start of the last bucket at the latest.
     """
@@ -62,11 +60,3 @@ class Bucketed(Prior):
     def extra_repr(self) -> str:
         buckets = f"num_buckets={self.num_buckets}, max_distance={self.max_distance}"
         return f"{super().extra_repr()}, {buckets}"
-
-
-if __name__ == "__main__":
-    prior = Bucketed(1)
-    # An untrained one is flat; show the steps with ALiBi's slope 1/8 at the buckets.
-    with torch.no_grad():
-        prior.theta_bucket.copy_(-torch.arange(32.0) / 8)
-    draw_to_file(prior)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from bayesattn.checks import readable
 from bayesattn.priors.base import Prior, wide
-from bayesattn.priors.drawing import draw_to_file
 from bayesattn.priors.laplace import alibi_log2_slopes
 
 EPS = 1e-5
@@ -50,7 +49,6 @@ class GeneralizedGaussian(Prior):
         sampled: theta_alpha and theta_beta drawn from N(0, 1).
 
     Args:
-        num_heads: query heads.
         init: one of the above; theta_mu always starts at 0.
         learn_mu: train theta_mu, which the published setting does not.
         positive: hold beta at 0 from below, so that no head can prefer what is far away. The
@@ -176,7 +174,3 @@ def _rename_old(module: nn.Module, state: dict[str, Any], prefix: str, *_: objec
     for old, new in OLD_NAMES.items():
         if prefix + old in state and prefix + new not in state:
             state[prefix + new] = state.pop(prefix + old).reshape(-1)
-
-
-if __name__ == "__main__":
-    draw_to_file(GeneralizedGaussian(8, init="linear"))

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from bayesattn.priors.base import Prior, wide
-from bayesattn.priors.drawing import draw_to_file
 
 # Slopes end at 2^80: times any distance up to 10^10, then times SSMax, float32 still holds it.
 MAX_LOG2 = 80.0
@@ -37,7 +36,6 @@ class Laplace(Prior):
     there: -1, -1.5, … survive bfloat16 unrounded, the slopes themselves would not.
 
     Args:
-        num_heads: query heads.
         learned: train the slopes.
         slopes: one positive slope per head; ALiBi's if None.
     """
@@ -79,7 +77,3 @@ class Laplace(Prior):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, learned={self.learned}"
-
-
-if __name__ == "__main__":
-    draw_to_file(Laplace(8))

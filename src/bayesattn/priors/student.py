@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from bayesattn.priors.base import Prior, wide
-from bayesattn.priors.drawing import draw_to_file
 
 # exp(60) times the logarithm of any distance, then times SSMax, float32 still holds.
 MAX_LOG = 60.0
@@ -22,9 +21,6 @@ class Student(Prior):
 
     Heads start with c spread evenly over (0, 2) and a = 1/2: the interval, and the mean, that
     KERPLE's authors draw them from.
-
-    Args:
-        num_heads: query heads.
     """
 
     name = "student"
@@ -56,7 +52,3 @@ class Student(Prior):
     def _reach(self, drop: float) -> Tensor:
         c, a = (wide(theta).clamp(max=MAX_LOG).exp() for theta in (self.theta_c, self.theta_a))
         return (torch.expm1(drop / c) / a).floor()
-
-
-if __name__ == "__main__":
-    draw_to_file(Student(8))

@@ -11,15 +11,10 @@ import torch
 from torch import Tensor
 
 from bayesattn.priors.base import Prior
-from bayesattn.priors.drawing import draw_to_file
 
 
 class Uniform(Prior):
-    """`log p(r) = 0`: every visible key is as likely as any other. No parameters.
-
-    Args:
-        num_heads: query heads.
-    """
+    """`log p(r) = 0`: every visible key is as likely as any other. No parameters."""
 
     name = "uniform"
 
@@ -33,7 +28,3 @@ class Uniform(Prior):
 
     def _reach(self, drop: float) -> Tensor:
         return torch.full((self.num_heads,), math.inf)
-
-
-if __name__ == "__main__":
-    draw_to_file(Uniform(1))

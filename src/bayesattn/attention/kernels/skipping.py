@@ -15,7 +15,6 @@ decay keeps every key.
 # (torch leaves some members untyped)
 
 import math
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -40,13 +39,15 @@ def certified(
     groups = q.shape[1] // k.shape[1]
     for group in seen.groups(terms.temper):
         batch = group.rows
-        for run, h in product(group.runs, range(q.shape[1])):
+        for run in group.runs:
             rows, keys = slice(run.start, run.stop), slice(run.first, seen.offset + run.stop)
-            head, kv = slice(h, h + 1), slice(h // groups, h // groups + 1)
-            own = (q[batch, head, rows], k[batch, kv, keys], v[batch, kv, keys])
-            o, e = _one_head(*own, terms.at(group, run).heads(head), math.log(tolerance))
-            out[batch, head, rows] = o
-            bound[batch, head] = torch.maximum(bound[batch, head], e)
+            here = terms.at(group, run)
+            for h in range(q.shape[1]):
+                head, kv = slice(h, h + 1), slice(h // groups, h // groups + 1)
+                own = (q[batch, head, rows], k[batch, kv, keys], v[batch, kv, keys])
+                o, e = _one_head(*own, here.heads(head), math.log(tolerance))
+                out[batch, head, rows] = o
+                bound[batch, head] = torch.maximum(bound[batch, head], e)
     return out, bound
 
 
