@@ -8,8 +8,8 @@ import pytest
 
 from bayesattn.claims import Tier, all_studies
 from bayesattn.ledger.ledger import NAME, Ledger
+from bayesattn.report.markdown import BEGIN, END, table
 from bayesattn.report.page import render
-from bayesattn.report.readme import BEGIN, END, table
 
 RESULTS = Path(__file__).parents[2] / "results"
 RECORDS = Ledger.load(RESULTS / NAME).records

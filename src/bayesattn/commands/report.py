@@ -14,9 +14,9 @@ from bayesattn.console import mistakes
 from bayesattn.drawing import house_style, save_picture
 from bayesattn.errors import UserError
 from bayesattn.ledger.ledger import NAME, Ledger
-from bayesattn.report.claim_pages import write as write_pages
+from bayesattn.report.markdown import fill
+from bayesattn.report.markdown import write as write_pages
 from bayesattn.report.page import PAGE, write_page
-from bayesattn.report.readme import fill
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,22 +1,44 @@
-"""Documentation pages of the claims, written from the claims, the ledger and short notes.
+"""The ledger as Markdown: the table of a README, and a documentation page for each claim.
 
-    bayesattn report results --pages docs/claims
-
-writes one page for each claim and an index. What only a person can say about a claim stands in
-`docs/claims/notes/CLAIM.md` and is put at the end of its page.
+What only a person can say about a claim stands in `docs/claims/notes/CLAIM.md` and is put at the
+end of its page.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bayesattn.claims.registry import all_studies
+from bayesattn.errors import UserError
 from bayesattn.ledger import words
 from bayesattn.ledger.ledger import Ledger, Record
 from bayesattn.ledger.study import AnyStudy
 
+BEGIN, END = "<!-- ledger:begin -->", "<!-- ledger:end -->"
 INDEX = "index"
 SOURCE = "<!-- `make results` writes this page: edit the claim, or notes/{name}.md. -->"
+
+
+def table(ledger: Ledger) -> str:
+    """One row per claim."""
+    rows = [("claim", "reported", "measured", "null", "verdict")]
+    for name, record in sorted(ledger.records.items()):
+        claim, found = record.claim, (words.measured(record), _null(record), words.verdict(record))
+        rows.append((f"`{name}` {claim.statement}", claim.reported, *found))
+    return _table(rows)
+
+
+def fill(path: Path, ledger: Ledger) -> None:
+    """Replace what stands between the marks in `path` by the table."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"Cannot read {path} ({error.strerror}).") from None
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise UserError(f"{path} needs a line {BEGIN} and after it a line {END} for the table.")
+    path.write_text(f"{before}{BEGIN}\n{table(ledger)}\n{END}{after}", encoding="utf-8")
 
 
 def pages(ledger: Ledger, notes: Path) -> dict[str, str]:
@@ -50,7 +72,7 @@ def page(study: AnyStudy, record: Record | None, notes: Path) -> str:
 
 def index(studies: list[AnyStudy], records: Mapping[str, Record], notes: Path) -> str:
     """All claims with their verdicts, after the note on how to read them."""
-    rows = [("claim", "statement", "verdict"), ("---",) * 3]
+    rows = [("claim", "statement", "verdict")]
     for study in studies:
         name, record = study.claim.id, records.get(study.claim.id)
         verdict = words.verdict(record) if record else "–"
@@ -67,10 +89,10 @@ def write(ledger: Ledger, folder: Path) -> None:
 
 
 def _recorded(record: Record) -> Iterator[str]:
-    rows = [("verdict", "measured", "null", "seeds", "tier", "commit"), ("---",) * 6]
-    null = words.number(record.verdict.null) if record.verdict else "–"
+    heading = ("verdict", "measured", "null", "seeds", "tier", "commit")
+    found = (words.verdict(record), words.measured(record), _null(record))
     facts = (str(len(record.seeds)), str(record.tier), (record.commit or "–")[:7])
-    yield _table([*rows, (words.verdict(record), words.measured(record), null, *facts)])
+    yield _table([heading, (*found, *facts)])
     if record.verdict:
         yield f"**Why.** {record.verdict.reason}"
     elif record.failure:
@@ -95,7 +117,13 @@ def _linked(text: str) -> str:
     return re.sub(r"arXiv (\d{4}\.\d{5})", r"[arXiv \1](https://arxiv.org/abs/\1)", text)
 
 
-def _table(rows: list[tuple[str, ...]]) -> str:
+def _null(record: Record) -> str:
+    return words.number(record.verdict.null) if record.verdict else "–"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    heading, *others = rows
     return "\n".join(
-        "| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows
+        "| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |"
+        for row in (heading, ("---",) * len(heading), *others)
     )
