@@ -1,7 +1,6 @@
 """`bayesattn probe`: a run of a tunnel, or any causal language model."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -9,18 +8,17 @@ from typing import Annotated
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from bayesattn.commands.options import JsonTarget
-from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.commands.options import Answer, Asking, Count, File, JsonTarget, Step
 from bayesattn.models.open import Source, find, tunnel_run
 from bayesattn.models.plan import plan
-from bayesattn.probes.examination import Criterion, Examination, Finding, table, to_json
+from bayesattn.probes.examination import Criterion, Examination, Finding, Row, table, to_json
 from bayesattn.probes.examine_language import LanguageExamination, examine_language
 from bayesattn.probes.examine_tunnel import TunnelSubject, examine_tunnel
 from bayesattn.probes.llm import prompts as sets
 from bayesattn.probes.llm.prompts import PromptSet
 from bayesattn.probes.llm.subject import Subject, load
 from bayesattn.probes.states import FEWEST
-from bayesattn.report.probe import write
+from bayesattn.report.probe import require_writable, write
 
 FOR_LANGUAGE = (
     *("prompts", "domain", "length", "candidates", "each", "seed", "layers", "draws"),
@@ -29,7 +27,7 @@ FOR_LANGUAGE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
+class Probe(Asking):
     """Look into a trained model: its states, its keys, its attention, what it needs.
 
     MODEL is a run, zoo:NAME, a folder, a .gguf or .safetensors file, an installed package that
@@ -44,12 +42,10 @@ class Probe:
     out: Annotated[Path, arg(aliases=["-o"], metavar="PAGE.html|FOLDER")] = Path("probe.html")
     """Page to write; or a folder for the page, its pictures and the numbers."""
     json: JsonTarget = None
-    """Write everything as JSON to this file ("-": standard output, no table)."""
-    step: int | None = None
-    """Runs: checkpoint to look into; the last one if not given."""
+    step: Step = None
     sequences: int = 256
     """Tunnels: held-out sequences behind every number."""
-    prompts: Annotated[Path | None, arg(metavar="FILE")] = None
+    prompts: File = None
     """Language models: prompts as they stand, a line each, or {"text": …} a line if FILE ends in
     .jsonl."""
     domain: Annotated[str, arg(metavar="NAME")] = sets.MIXED
@@ -69,7 +65,7 @@ class Probe:
     """Language models: resamples of the bootstrap behind every interval."""
     revisions: Annotated[str, arg(metavar="A,B")] = ""
     """Language models: revisions of one model of the hub, to be shown side by side."""
-    random_init: int | None = None
+    random_init: Count = None
     """Language models: look at the same network with fresh weights of this seed instead."""
     no_control: bool = False
     """Language models: leave out the comparison with fresh weights."""
@@ -78,29 +74,20 @@ class Probe:
     dtype: str = "float32"
     """Language models: what to compute in: float32, float16 or bfloat16."""
 
-    def run(self) -> int:
-        with mistakes():
-            self._check_options()
-            sources = self._sources()
-            self._refuse_unfit(sources)
-            for source in sources:
-                self._announce(source)
-            with Console(stderr=True).status("") as status:
-                found = [self._examine(source, status.update) for source in sources]
-        if self.json:
-            write_json(to_json(found), self.json)
-        if self.json != "-":
-            for one in found:
-                _show(one)
-        with mistakes():
-            page = write(self.out, found)
-        if self.json != "-":
-            print(f"\nPage: {page}")
-        return 0
+    def answer(self) -> Answer:
+        self._check_options()
+        sources = self._sources()
+        self._refuse_unfit(sources)
+        for source in sources:
+            self._announce(source)
+        with Console(stderr=True).status("") as status:
+            found = [self._examine(source, status.update) for source in sources]
+        shown = [part for one in found for part in _shown(one)]
+        return Answer(to_json(found), [*shown, f"Page: {write(self.out, found)}"])
 
     def _check_options(self) -> None:
         """What cannot work is found out before a model is loaded."""
-        _check_targets(self.out, self.json)
+        require_writable(self.out, self.json)
         if self.prompts is not None and self.domain != sets.MIXED:
             raise ValueError("--prompts are taken as they stand: leave out --domain.")
         if self.draws < 2:
@@ -188,31 +175,17 @@ def _unfit(source: Source) -> dict[str, str]:
     return {"sequences": "a language model"} | ({} if source.run else {"step": "no run"})
 
 
-def _check_targets(out: Path, json: str | None) -> None:
-    """A page or a file that cannot be written is found out before the work, not after it."""
-    targets = [] if json in (None, "-") else [Path(json)]
-    for target in [*targets, out]:
-        parent = target.parent
-        if not parent.is_dir() or not os.access(parent, os.W_OK):
-            raise ValueError(f"Cannot write {target}: {parent} is no folder to write in.")
-    if out.suffix == ".html" and out.is_dir():
-        raise ValueError(f"Cannot write {out}: it is a folder.")
-    if out.suffix != ".html" and out.is_file():
-        raise ValueError(f"--out is a page that ends in .html, or a folder, not {out}.")
-
-
-def _show(found: Examination) -> None:
-    print(f"{found.title}\n{found.subtitle}\n")
-    show_rows(table(finding for finding in found.findings if _printed(found, finding)))
+def _shown(found: Examination) -> Iterator[str | list[Row]]:
+    """For people: the table, and below it what it comes to."""
+    yield f"{found.title}\n{found.subtitle}\n"
+    yield table(finding for finding in found.findings if _printed(found, finding))
     for heading, lines in found.criteria.items():
-        print(f"\n{heading}")
-        for line in lines:
-            print(f"  {_line(line)}")
+        yield "\n".join([f"\n{heading}", *(f"  {_line(line)}" for line in lines)])
     for note in found.notes:
-        print(f"\n{note}")
+        yield f"\n{note}"
     for name, reason in found.skipped.items():
-        print(f"\n{name} was not measured: {reason.rstrip('.')}.")
-    print()
+        yield f"\n{name} was not measured: {reason.rstrip('.')}."
+    yield ""
 
 
 def _printed(found: Examination, finding: Finding) -> bool:

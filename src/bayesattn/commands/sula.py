@@ -1,6 +1,5 @@
 """`bayesattn sula`."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,8 @@ from bayesattn.probes.llm.causal import RANDOM_AXES
 from bayesattn.probes.llm.subject import Subject, load
 from bayesattn.probes.llm.sula import ALPHA, CONTROLS, FIXED_ALPHA
 from bayesattn.probes.llm.sula_examination import EACH, PROMPTS, SulaFound, examine_sula
+from bayesattn.report.probe import require_writable
+from bayesattn.report.sula import write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +91,6 @@ class Sula:
             for name, reason in found.skipped.items():
                 print(f"\n{name}: {reason}.")
         if self.out is not None:
-            from bayesattn.report.sula import write
-
             with mistakes():
                 page = write(self.out, found, about, title, subtitle)
             if self.json != "-":
@@ -100,14 +99,7 @@ class Sula:
 
     def _check_targets(self) -> None:
         """What cannot be written, or makes no sense, is found out before the work."""
-        files = [] if self.json in (None, "-") else [Path(self.json)]
-        for target in [*files, *([self.out] if self.out else [])]:
-            if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
-                raise ValueError(
-                    f"Cannot write {target}: {target.parent} is no folder to write in."
-                )
-        if self.out is not None and self.out.suffix != ".html" and self.out.is_file():
-            raise ValueError(f"--out is a page that ends in .html, or a folder, not {self.out}.")
+        require_writable(self.out, self.json)
         if self.axes < 2:
             raise ValueError(f"--axes must be 2 or more, not {self.axes}.")
 

@@ -48,12 +48,10 @@ class AttentionPart:
 
     @property
     def heads(self) -> int:
-        """Query heads."""
         return self.module.config.num_attention_heads
 
     @property
     def width(self) -> int:
-        """Width of a head."""
         return cast(int, self.module.config.head_dim)
 
     @property
@@ -78,13 +76,9 @@ class AttentionPart:
         return Call(table, layout, rotation)
 
     def posterior(self, call: Call, q: Tensor, k: Tensor, rows: Tensor | None) -> Tensor:
-        """[B, H, R, T] attention of the queries at `rows` (all if None), by the definition.
+        """[B, H, R, T] attention of queries q [B, H, R, D] at `rows` [R] to all keys [B, G, T, D].
 
-        Args:
-            call: what the module was given.
-            q: [B, H, R, D] those queries, as attention received them.
-            k: [B, G, T, D] all keys, likewise.
-            rows: [R] positions of the queries.
+        By the definition of attention, from q and k as the module received them.
         """
         count, layout = k.shape[2], call.layout
         first = first_visible(count, layout.offset, layout.documents, layout.padding)
@@ -96,7 +90,7 @@ class AttentionPart:
 
 @dataclass(frozen=True)
 class LayerParts:
-    """One layer."""
+    """What hooks hang on."""
 
     block: nn.Module
     """Its first input is the residual stream before the layer, its (first) output that after."""
@@ -121,11 +115,9 @@ class Anatomy:
 
     @property
     def attending(self) -> list[int]:
-        """Layers with attention."""
         return [at for at, layer in enumerate(self.layers) if layer.attention is not None]
 
     def attention(self, layer: int) -> AttentionPart:
-        """The attention of a layer; refused, in one sentence, where there is none."""
         self.check_layer(layer)
         part = self.layers[layer].attention
         if part is None:
@@ -134,7 +126,6 @@ class Anatomy:
         return part
 
     def mlp(self, layer: int) -> nn.Module:
-        """The feed-forward part of a layer; refused where it is not a part of its own."""
         self.check_layer(layer)
         part = self.layers[layer].mlp
         if part is None:
@@ -142,18 +133,15 @@ class Anatomy:
         return part
 
     def require_attention(self) -> None:
-        """Refuse models that do not attend anywhere."""
         if not self.attending:
             raise NotApplicableError(f"{_article(self.kind)} has no attention")
 
     def check_layer(self, layer: int) -> None:
-        """Refuse a layer that is not there."""
         if not 0 <= layer < len(self.layers):
             last = len(self.layers) - 1
             raise ValueError(f"there is no layer {layer}: this {self.kind} has layers 0 to {last}")
 
     def check_head(self, layer: int, head: int) -> None:
-        """Refuse a head that is not there."""
         heads = self.attention(layer).heads
         if not 0 <= head < heads:
             raise ValueError(f"there is no head {head}: layer {layer} has heads 0 to {heads - 1}")

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesattn.evals.prediction import device_of, evaluating
-from bayesattn.probes.anatomy import Anatomy, Call, anatomy
+from bayesattn.probes.anatomy import Anatomy, AttentionPart, Call, LayerParts, anatomy
 from bayesattn.probes.measured import NotApplicableError
 
 OF_ATTENTION = ("q", "k", "v", "attention", "head_outputs")
@@ -146,48 +146,35 @@ def listening(
 
     with ExitStack() as hooks:
         for at, layer in enumerate(parts.layers):
+            handles = [*_layer_hooks(layer, at, keep)]
             own = {name.rpartition(".")[2] for name in wanted if name.startswith(f"layers.{at}.")}
-            _hang_on_layer(hooks, parts, at, own | ({"embedding"} & {*wanted}), keep)
             if layer.attention is not None and own & {*OF_ATTENTION}:
-                _hang_on_attention(hooks, parts, at, own & {*OF_ATTENTION}, rows, kept)
+                handles += _attention_hooks(layer.attention, f"layers.{at}.", own, rows, kept)
+            for handle in handles:
+                hooks.enter_context(hanging(handle))
         yield
 
 
-def _hang_on_layer(hooks: ExitStack, parts: Anatomy, at: int, own: set[str], keep: Keep) -> None:
-    layer, prefix = parts.layers[at], f"layers.{at}."
+def _layer_hooks(layer: LayerParts, at: int, keep: Keep) -> Iterator[Any]:
+    def given(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        return lambda _, arguments: keep(name, arguments[0])
 
-    def before(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-        keep("embedding", arguments[0])
+    def put_out(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        return lambda _, __, output: keep(name, first_tensor(output))
 
-    def middle(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-        keep(f"{prefix}residual_mid", arguments[0])
-
-    def feed(_: nn.Module, __: Any, output: Tensor) -> None:
-        keep(f"{prefix}mlp", output)
-
-    def after(_: nn.Module, __: Any, output: Any) -> None:
-        keep(f"{prefix}residual_after", first_tensor(output))
-
-    if "embedding" in own and at == 0:
-        hooks.enter_context(hanging(layer.block.register_forward_pre_hook(before)))
-    if "residual_mid" in own and layer.middle is not None:
-        hooks.enter_context(hanging(layer.middle.register_forward_pre_hook(middle)))
-    if "mlp" in own and layer.mlp is not None:
-        hooks.enter_context(hanging(layer.mlp.register_forward_hook(feed)))
-    if "residual_after" in own:
-        hooks.enter_context(hanging(layer.block.register_forward_hook(after)))
+    if at == 0:
+        yield layer.block.register_forward_pre_hook(given("embedding"))
+    if layer.middle is not None:
+        yield layer.middle.register_forward_pre_hook(given(f"layers.{at}.residual_mid"))
+    if layer.mlp is not None:
+        yield layer.mlp.register_forward_hook(put_out(f"layers.{at}.mlp"))
+    yield layer.block.register_forward_hook(put_out(f"layers.{at}.residual_after"))
 
 
-def _hang_on_attention(
-    hooks: ExitStack,
-    parts: Anatomy,
-    at: int,
-    own: set[str],
-    rows: Tensor | None,
-    kept: dict[str, Tensor],
-) -> None:
+def _attention_hooks(
+    part: AttentionPart, prefix: str, own: set[str], rows: Tensor | None, kept: dict[str, Tensor]
+) -> Iterator[Any]:
     """Projections are kept as they come; just before the output projection all of it is there."""
-    part, prefix = parts.attention(at), f"layers.{at}."
     calls: list[Call] = []
     raw: dict[str, Tensor] = {}
 
@@ -196,33 +183,29 @@ def _hang_on_attention(
 
     def finish(_: nn.Module, arguments: tuple[Any, ...]) -> None:
         (call,) = calls
+        found: dict[str, Tensor] = {}
         if "head_outputs" in own:
-            kept[f"{prefix}head_outputs"] = part.split(chosen(arguments[0])).transpose(1, 2)
-        if "v" in own:
-            kept[f"{prefix}v"] = part.split(chosen(raw["v"])).transpose(1, 2)
+            found["head_outputs"] = part.split(chosen(arguments[0]))
+        if "v" in raw:
+            found["v"] = part.split(chosen(raw["v"]))
         if "q" in raw:
-            q = call.turn(part.split(chosen(raw["q"])), rows)
-            if "q" in own:
-                kept[f"{prefix}q"] = q.transpose(1, 2)
+            found["q"] = call.turn(part.split(chosen(raw["q"])), rows)
         if "k" in raw:
-            k = call.turn(part.split(raw["k"]), None)
-            if "k" in own:
-                kept[f"{prefix}k"] = chosen(k.transpose(1, 2))
-        if "attention" in own:
-            kept[f"{prefix}attention"] = part.posterior(call, q, k, rows).transpose(1, 2)
+            keys = call.turn(part.split(raw["k"]), None)
+            found["k"] = keys if rows is None else keys.index_select(2, rows)
+            if "attention" in own:
+                found["attention"] = part.posterior(call, found["q"], keys, rows)
+        kept.update({prefix + name: x.transpose(1, 2) for name, x in found.items() if name in own})
         calls.clear()
         raw.clear()
 
     def hear(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
         return lambda _, __, output: raw.update({name: output})
 
-    needed = own & {"q", "k", "v"} | ({"q", "k"} if "attention" in own else set())
-    whole = part.module.register_forward_pre_hook(lambda _, args: calls.append(part.call(args)))
-    hooks.enter_context(hanging(whole))
-    for name in needed:
-        hook = part.projections[name].register_forward_hook(hear(name))
-        hooks.enter_context(hanging(hook))
-    hooks.enter_context(hanging(part.output.register_forward_pre_hook(finish)))
+    yield part.module.register_forward_pre_hook(lambda _, args: calls.append(part.call(args)))
+    for name in own & {"q", "k", "v"} | ({"q", "k"} if "attention" in own else set()):
+        yield part.projections[name].register_forward_hook(hear(name))
+    yield part.output.register_forward_pre_hook(finish)
 
 
 def first_tensor(output: Any) -> Tensor:

@@ -64,13 +64,7 @@ def measure_clusters(
 ) -> list[Clusters]:
     """Before the first layer and after every layer, whatever the layers are.
 
-    Args:
-        model: a model of `tunnel`.
-        tunnel: one whose posterior has a single most probable outcome; bijections have ties.
-        initial: the same network before training, for comparison.
-        sequences: how many.
-        seed: of the sequences.
-        permutations: how often outcomes are taken from other sequences.
+    `initial` is the same network before training, for comparison.
     """
     split(sequences)
     batch = tunnel.sample(sequences, Generator().manual_seed(seed))

@@ -14,7 +14,7 @@ SCHEMA = 2
 Row = dict[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """One measurement and its place."""
 

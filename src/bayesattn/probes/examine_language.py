@@ -7,6 +7,7 @@ in memory and reads the same prompts.
 import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,16 +100,15 @@ class LanguageExamination(Examination):
 
     @property
     def findings(self) -> list[Finding]:
+        theirs = criteria.last_values(self.states)
         found = [
             Finding(
-                probe="states",
-                where=f"L{states.layer} {states.kind}",
-                layer=states.layer,
-                what=what,
-                measured=measured,
-                reported=REPORTED.get(what)
-                if states is criteria.last_values(self.states)
-                else None,
+                "states",
+                f"L{states.layer} {states.kind}",
+                what,
+                measured,
+                states.layer,
+                REPORTED.get(what) if states is theirs else None,
             )
             for states in self.states
             for what, measured in states.measured.items()
@@ -116,26 +116,13 @@ class LanguageExamination(Examination):
         layers = self.attention.layers if self.attention else []
         for probe, by_layer in {"keys": self.keys, "attention": layers}.items():
             found += [
-                Finding(
-                    probe=probe,
-                    where=f"L{layer}",
-                    layer=layer,
-                    what=what,
-                    measured=measured,
-                    reported=REPORTED.get(what),
-                )
+                Finding(probe, f"L{layer}", what, measured, layer, REPORTED.get(what))
                 for layer, own in enumerate(by_layer)
                 for what, measured in own.items()
             ]
         overall = self.attention.overall if self.attention else {}
         return found + [
-            Finding(
-                probe="attention",
-                where="all layers",
-                what=what,
-                measured=measured,
-                reported=REPORTED.get(what),
-            )
+            Finding("attention", "all layers", what, measured, None, REPORTED.get(what))
             for what, measured in overall.items()
         ]
 
@@ -259,15 +246,17 @@ def measure(
     states: list[States | None] = []
     for (layer, kind), rows in observed.states.items():
         tell(where := f"{kind} of layer {layer}")
-        beside = control.states.get((layer, kind)) if control else None
-
-        def work(
-            layer: int = layer, kind: str = kind, rows: Tensor = rows, x: Any = beside
-        ) -> States:
-            fresh = None if control is None or x is None else (x, control.bits)
-            place: dict[str, Any] = {"layer": layer, "kind": kind, "sources": sources}
-            return measure_states(rows, observed.bits, control=fresh, **place, **options)
-
+        fresh = control and control.states.get((layer, kind))
+        work = partial(
+            measure_states,
+            rows,
+            observed.bits,
+            layer=layer,
+            kind=kind,
+            sources=sources,
+            control=None if control is None or fresh is None else (fresh, control.bits),
+            **options,
+        )
         states.append(attempt(skipped, where, work))
 
     def keys() -> list[dict[str, Measured]]:

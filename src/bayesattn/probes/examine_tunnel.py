@@ -90,11 +90,7 @@ class TunnelExamination(Examination):
     def findings(self) -> list[Finding]:
         """One per layer and measurement; the whole of it is in the JSON."""
         makers = (_fidelity, _keys, _focusing, _values, _clusters, _ablation, _sublayers, _drift)
-        return [
-            Finding(probe=make.__name__[1:], where=where, what=what, measured=measured)
-            for make in makers
-            for where, what, measured in make(self)
-        ]
+        return [Finding(make.__name__[1:], *found) for make in makers for found in make(self)]
 
     def results(self) -> dict[str, Any]:
         found = {name: plain(getattr(self, name)) for name in RESULTS}

@@ -74,13 +74,7 @@ def measure_focusing(
 ) -> list[Focus]:
     """Every layer that attends: first all its heads together, then each.
 
-    Args:
-        model: a model of `tunnel` with attention.
-        tunnel: where held-out sequences come from.
-        initial: the same network before training, for comparison.
-        sequences: how many.
-        seed: of the sequences.
-        permutations: how often roles are taken from other sequences.
+    `initial` is the same network before training, for comparison.
     """
     parts = anatomy(model)
     parts.require_attention()

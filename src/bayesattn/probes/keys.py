@@ -83,13 +83,7 @@ def measure_keys(
 ) -> list[KeyFrame]:
     """The frame of every set of hypothesis tokens in every head of every layer.
 
-    Args:
-        model: a model of `tunnel` with attention.
-        tunnel: where held-out sequences come from.
-        initial: the same network before training, for comparison.
-        sequences: how many.
-        seed: of the sequences.
-        permutations: how often coordinates are shuffled.
+    `initial` is the same network before training, for comparison.
     """
     anatomy(model).require_attention()
     inputs = tunnel.sample(sequences, Generator().manual_seed(seed)).inputs

@@ -53,12 +53,7 @@ def measure_sublayers(
 ) -> list[Sublayer]:
     """Every sublayer of every layer, for both targets.
 
-    Args:
-        model: a transformer, model of `tunnel`.
-        tunnel: where held-out sequences come from.
-        initial: the same network before training, for comparison.
-        sequences: how many.
-        seed: of the sequences.
+    `initial` is the same network before training, for comparison.
     """
     if not anatomy(model).attending:
         raise NotApplicableError(f"this {anatomy(model).kind} has no sublayers to tell apart")

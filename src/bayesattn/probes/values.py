@@ -83,13 +83,7 @@ def measure_values(
 ) -> list[Manifold]:
     """Every kind of state after every layer; models without attention have residuals only.
 
-    Args:
-        model: a model of `tunnel`.
-        tunnel: where held-out sequences come from.
-        initial: the same network before training, for comparison.
-        sequences: how many.
-        seed: of the sequences.
-        permutations: how often entropies are taken from other sequences.
+    `initial` is the same network before training, for comparison.
     """
     split(sequences)
     batch = tunnel.sample(sequences, Generator().manual_seed(seed))

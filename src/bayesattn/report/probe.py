@@ -1,6 +1,7 @@
 """What was found as one HTML file that needs no other, or as a folder of its parts."""
 
 import base64
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,19 @@ class Section:
     criteria: dict[str, list[Criterion]] = field(default_factory=dict[str, list[Criterion]])
     skipped: dict[str, str] = field(default_factory=dict[str, str])
     prompts: Sequence[str] = ()
+
+
+def require_writable(out: Path | None, json: str | None) -> None:
+    """A page or a file that cannot be written is found out before the work, not after it."""
+    files = [] if json in (None, "-") else [Path(json)]
+    for target in [*files, *([out] if out else [])]:
+        parent = target.parent
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
+            raise ValueError(f"Cannot write {target}: {parent} is no folder to write in.")
+    if out and out.suffix == ".html" and out.is_dir():
+        raise ValueError(f"Cannot write {out}: it is a folder.")
+    if out and out.suffix != ".html" and out.is_file():
+        raise ValueError(f"--out is a page that ends in .html, or a folder, not {out}.")
 
 
 def write(out: Path, found: Sequence[Examination]) -> Path:
