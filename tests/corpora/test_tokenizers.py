@@ -6,15 +6,9 @@ from hypothesis import strategies as st
 
 from bayesattn.corpora import CorpusError, documents, encode, fingerprint, load_tokenizer
 from bayesattn.corpora.sentences import FILLER, KINDS, VALUES, WORDS, wording
-from bayesattn.corpora.tokenizers import (
-    BUILT_IN,
-    SPECIAL,
-    WORDS_FILE,
-    WORDS_SIZE,
-    make_words_tokenizer,
-    start_token,
-)
+from bayesattn.corpora.tokenizers import BUILT_IN, SPECIAL, WORDS_FILE, start_token
 from tests.corpora.oracles import same_documentation
+from tests.corpora.words import WORDS_SIZE, make_words_tokenizer
 
 TOKENIZERS = {name: load_tokenizer(name) for name in BUILT_IN}
 WORDY = TOKENIZERS["words"]

@@ -8,18 +8,17 @@ from bayesattn.dynamics.em import (
     EM,
     SCHEDULES,
     SGD,
-    TOY,
     TWO_FORWARDS,
     Schedule,
     chain_floor,
     chain_problem,
     draw_weights,
-    five_tokens,
     step,
     step_of_norm,
 )
 from bayesattn.dynamics.head import Weights
 from bayesattn.tunnels import StickyChain
+from tests.dynamics.toy import TOY, five_tokens
 
 
 @pytest.fixture

@@ -8,14 +8,13 @@ from bayesattn.dynamics.em import (
     EM,
     SCHEDULES,
     SGD,
-    TOY,
     chain_problem,
     draw_weights,
-    five_tokens,
     step,
 )
 from bayesattn.dynamics.head import Weights
 from bayesattn.dynamics.sweep import Curves, best_rate, descend, doublings, measure, steps_to
+from tests.dynamics.toy import TOY, five_tokens
 
 
 def curves(*rows):

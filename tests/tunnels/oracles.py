@@ -4,6 +4,9 @@ import itertools
 import math
 
 import numpy as np
+import torch
+
+from bayesattn.bits import entropy
 
 
 def enumerate_permutations(alphabet, keys, values):
@@ -55,3 +58,28 @@ def repair(row, units, least):
             elif cents[index] > least:
                 cents[index] -= 1
     return cents
+
+
+def expected_entropies(tunnel):
+    """[S] float64 expected entropy of the posterior of a bijection in bits, at each step.
+
+    With D_t distinct keys among the first t: E[(V - D_t) / V · log2(V - D_t)] with
+    replacement; without, D_t = t and every key is new: log2(V - t).
+    """
+    size = tunnel.alphabet
+    if not tunnel.replacement:
+        return torch.arange(size, size - tunnel.horizon, -1, dtype=torch.float64).log2()
+    distinct = torch.arange(size + 1, dtype=torch.float64)
+    new = (size - distinct) / size
+    bits = new * (size - distinct).clamp(min=1).log2()
+    chance = (distinct == 0).double()
+    expected = []
+    for _ in range(tunnel.horizon):
+        expected.append((chance * bits).sum())
+        chance = chance * (1 - new) + torch.nn.functional.pad((chance * new)[:-1], (1, 0))
+    return torch.stack(expected)
+
+
+def uniform_entropy_mae(posterior):
+    """Mean of log2 C - H: the entropy error of the uniform predictor, in bits."""
+    return (math.log2(posterior.shape[-1]) - entropy(posterior)).mean().item()

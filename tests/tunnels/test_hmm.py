@@ -8,12 +8,8 @@ from hypothesis import strategies as st
 
 from bayesattn.bits import entropy
 from bayesattn.tunnels import HMM
-from bayesattn.tunnels.trivial import (
-    constant_entropy_mae,
-    instance_entropy_mae,
-    uniform_entropy_mae,
-)
-from tests.tunnels.oracles import enumerate_paths
+from bayesattn.tunnels.trivial import constant_entropy_mae, instance_entropy_mae
+from tests.tunnels.oracles import enumerate_paths, uniform_entropy_mae
 
 both_headers = pytest.mark.parametrize("header", ["rows", "tokens"])
 

@@ -8,14 +8,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bayesattn.tunnels.sampling import (
-    check_grid,
+    Rows,
     random_orders,
-    read_logs,
     round_rows,
-    row_bits,
     sample_chain,
     sample_observations,
-    sample_rows,
 )
 from tests.tunnels.oracles import repair
 
@@ -116,7 +113,7 @@ def test_rounding_in_closed_form_is_rounding_one_unit_at_a_time(alpha, size, lea
 
 def test_a_fine_grid_is_rounded_as_exactly(generator):
     """More units than short integers can hold."""
-    rows = sample_rows((20, 8), generator, alpha=0.5, min_prob=0.0, units=None)
+    rows = Rows(0.5, 0.0, None).sample((20, 8), generator)
     ours = round_rows(rows, 10_000, 3).numpy()
     np.testing.assert_array_equal(ours, [repair(row, 10_000, 3) for row in rows.numpy()])
 
@@ -134,7 +131,7 @@ def test_rounding_repairs_any_surplus_or_lack(cents, units, least):
 
 
 def test_rows_sum_to_one_on_the_grid_and_above_the_minimum(generator):
-    rows = sample_rows((3000, 5, 5), generator, alpha=1.0, min_prob=0.05, units=100)
+    rows = Rows(1.0, 0.05, 0.01).sample((3000, 5, 5), generator)
     cents = (rows * 100).round()
     assert torch.equal(cents / 100, rows)
     assert (cents.sum(-1) == 100).all()
@@ -144,48 +141,48 @@ def test_rows_sum_to_one_on_the_grid_and_above_the_minimum(generator):
 
 def test_the_grid_and_the_minimum_are_obeyed_not_assumed(generator):
     """The published generator always rounded to hundredths of at least five."""
-    rows = sample_rows((2000, 3), generator, alpha=1.0, min_prob=0.125, units=8)
+    rows = Rows(1.0, 0.125, 0.125).sample((2000, 3), generator)
     assert set((rows * 8).unique().tolist()) == {1, 2, 3, 4, 5, 6}
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 2.5])
 def test_rows_are_dirichlet(alpha, generator):
-    rows = sample_rows((4000, 4), generator, alpha=alpha, min_prob=0.0, units=None)
+    rows = Rows(alpha, 0.0, None).sample((4000, 4), generator)
     for column in rows.T:
         assert stats.kstest(column.numpy(), stats.beta(alpha, 3 * alpha).cdf).pvalue > 1e-3
 
 
 def test_clipping_without_a_grid(generator):
-    rows = sample_rows((1000, 5), generator, alpha=1.0, min_prob=0.05, units=None)
+    rows = Rows(1.0, 0.05, None).sample((1000, 5), generator)
     torch.testing.assert_close(rows.sum(-1), torch.ones(1000).double())
     assert 0.05 / 1.2 - 1e-12 <= rows.min() < 0.05
 
 
 def test_logarithms_in_single_precision_lose_nothing_on_a_grid(generator):
-    rows = sample_rows((1000, 5), generator, alpha=1.0, min_prob=0.05, units=100)
-    assert torch.equal(read_logs(rows.log().float(), 100), rows)
-    free = sample_rows((1000, 5), generator, alpha=1.0, min_prob=0.0, units=None)
-    read = read_logs(free.log().float(), None)
+    rows = Rows(1.0, 0.05, 0.01).sample((1000, 5), generator)
+    assert torch.equal(Rows(1.0, 0.05, 0.01).read(rows.log().float()), rows)
+    free = Rows(1.0, 0.0, None).sample((1000, 5), generator)
+    read = Rows(1.0, 0.0, None).read(free.log().float())
     torch.testing.assert_close(read, free, rtol=1e-5, atol=0)
     torch.testing.assert_close(read.sum(-1), torch.ones(1000).double(), rtol=0, atol=1e-15)
 
 
 def test_rows_on_a_grid_are_counted():
     brute = [(a, b) for a in range(2, 21) for b in range(2, 21) if 20 - a - b >= 2]
-    assert row_bits(3, 0.1, 0.05) == pytest.approx(math.log2(len(brute)))
-    assert row_bits(3, 0.1, None) == math.inf
+    assert Rows(1, 0.1, 0.05).bits(3) == pytest.approx(math.log2(len(brute)))
+    assert Rows(1, 0.1, None).bits(3) == math.inf
 
 
 def test_impossible_settings_are_refused_in_one_sentence():
     with pytest.raises(ValueError, match="alpha must be positive, not 0"):
-        check_grid(5, 0, 0.05, 0.01)
+        Rows(0, 0.05, 0.01).check(5)
     with pytest.raises(ValueError, match="between 0 and 1/5, since 5 entries make a row, not 0.3"):
-        check_grid(5, 1, 0.3, 0.01)
+        Rows(1, 0.3, 0.01).check(5)
     with pytest.raises(ValueError, match="1 divided by a whole number, not 0.03"):
-        check_grid(5, 1, 0.06, 0.03)
+        Rows(1, 0.06, 0.03).check(5)
     with pytest.raises(ValueError, match="positive multiple of the grid 0.02, not 0.05"):
-        check_grid(5, 1, 0.05, 0.02)
+        Rows(1, 0.05, 0.02).check(5)
     with pytest.raises(ValueError, match="positive multiple of the grid 0.01, not 0"):
-        check_grid(5, 1, 0.0, 0.01)
-    check_grid(5, 1, 0.2, 0.1)
-    check_grid(5, 1, 0.0, None)
+        Rows(1, 0.0, 0.01).check(5)
+    Rows(1, 0.2, 0.1).check(5)
+    Rows(1, 0.0, None).check(5)

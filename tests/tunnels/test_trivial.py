@@ -9,7 +9,6 @@ from bayesattn.tunnels.trivial import (
     constant_predictor,
     instance_entropy_mae,
     instance_predictor,
-    uniform_entropy_mae,
     uniform_predictor,
 )
 
@@ -62,4 +61,3 @@ def test_no_constant_entropy_beats_the_median(posterior):
     assert constant_entropy_mae(posterior) == pytest.approx(errors.min().item(), abs=5e-3)
     own = (bits[:, None] - candidates[:, None]).abs().mean(2).amin(1).mean().item()
     assert instance_entropy_mae(posterior) == pytest.approx(own, abs=5e-3)
-    assert uniform_entropy_mae(posterior) == pytest.approx(errors[-1].item())

@@ -32,14 +32,14 @@ class Field:
 
     slots: tuple[tuple[str, ...], ...]
 
-    def draw(self, shape: Sequence[int], generator: Generator) -> Tensor:
+    def sample(self, shape: Sequence[int], generator: Generator) -> Tensor:
         """[*shape, slots] symbols, uniformly random."""
         columns = [
             torch.randint(len(symbols), tuple(shape), generator=generator) for symbols in self.slots
         ]
         return torch.stack(columns, -1)
 
-    def draw_distinct(self, rows: int, count: int, generator: Generator) -> Tensor:
+    def sample_distinct(self, rows: int, count: int, generator: Generator) -> Tensor:
         """[rows, count, 1] symbols of a field of one slot, different ones in each row."""
         (symbols,) = self.slots
         order = torch.rand(rows, len(symbols), generator=generator).argsort(1)
@@ -100,8 +100,7 @@ class Form:
 
     def rows(self, values: Mapping[str, Tensor]) -> Tensor:
         """[..., n] tokens with symbols [..., slots] of each field."""
-        shape = next(iter(values.values())).shape[:-1] if self.fields else ()
-        found = self.template.repeat(*shape, 1)
+        found = self.template.repeat(*next(iter(values.values())).shape[:-1], 1)
         for name, slot, places, tokens in self._slots:
             found[..., places] = tokens[values[name][..., slot]]
         return found
@@ -110,12 +109,12 @@ class Form:
         if not self.fields:
             return
         generator = Generator().manual_seed(0)
-        drawn = {name: field.draw([CHECKED], generator) for name, field in self.fields.items()}
+        sampled = {name: field.sample([CHECKED], generator) for name, field in self.fields.items()}
         texts = [
-            self._written(text, {name: chosen[row].tolist() for name, chosen in drawn.items()})
+            self._written(text, {name: chosen[row].tolist() for name, chosen in sampled.items()})
             for row in range(CHECKED)
         ]
-        if not torch.equal(_even(encode(tokenizer, texts), text), self.rows(drawn)):
+        if not torch.equal(_even(encode(tokenizer, texts), text), self.rows(sampled)):
             raise UnevenError(f"Parts of {text!r} change each other's tokens.")
 
     def _written(self, text: str, chosen: Mapping[str, Sequence[int]]) -> str:
@@ -134,8 +133,8 @@ def number_field(tokenizer: PreTrainedTokenizerBase, digits: int) -> Field:
     try:
         Form(tokenizer, " {value}", {"value": field})
     except UnevenError:
-        drawn = field.draw([POOL], Generator().manual_seed(0)).tolist()
-        return Field((_alike(tokenizer, sorted({field.text(chosen) for chosen in drawn})),))
+        sampled = field.sample([POOL], Generator().manual_seed(0)).tolist()
+        return Field((_alike(tokenizer, sorted({field.text(chosen) for chosen in sampled})),))
     return field
 
 

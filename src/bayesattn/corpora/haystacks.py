@@ -3,6 +3,7 @@
 A haystack is an endless loop of tokens. Needles stand between its units: after a whole sentence.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,7 @@ class Haystack:
     back: Tensor | None = None
     """[n] tokens from here back to the end of a sentence; None if every unit ends with one."""
 
-    def draw(self, units: Tensor, generator: Generator) -> Tensor:
+    def sample_starts(self, units: Tensor, generator: Generator) -> Tensor:
         """[N] where in the loop each prompt begins: with a sentence, and `units` in one piece."""
         if self.back is None:
             return torch.zeros_like(units)
@@ -34,15 +35,16 @@ class Haystack:
         start = (share * room).long()
         return (start - self.back[start]).clamp(min=0)
 
-    def tokens(self, start: Tensor, index: Tensor) -> Tensor:
-        """[N, T] tokens number `index` [N, T] after each start."""
-        return self.loop[(start[:, None] + index) % len(self.loop)]
+    def pieces(self, start: int, ends: Sequence[int]) -> list[Tensor]:
+        """The tokens after `start`, cut after so many of them; the last end is the end of all."""
+        filler = self.loop[(start + torch.arange(ends[-1])) % len(self.loop)]
+        return list(filler.tensor_split(list(ends[:-1])))
 
-    def snap(self, places: Tensor, start: Tensor) -> Tensor:
+    def snap(self, places: Tensor, starts: Tensor) -> Tensor:
         """[N, M] places moved back to the end of a sentence, or to the start."""
         if self.back is None:
             return places
-        back = self.back[(start[:, None] + places) % len(self.loop)]
+        back = self.back[(starts[:, None] + places) % len(self.loop)]
         return (places - back).clamp(min=0)
 
 

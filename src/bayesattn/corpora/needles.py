@@ -15,7 +15,7 @@ are exact. N prompts, n tokens, a tokens of an answer, M needles.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -44,12 +44,11 @@ class Prompts:
 
     @property
     def length(self) -> int:
-        """Tokens of a prompt, without its answer."""
         return self.tokens.shape[1]
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _Sampled:
     """All that is random in prompts; needles stand in no order yet, the one asked for is first."""
 
     keys: Tensor
@@ -58,10 +57,20 @@ class _Drawn:
     """[N, M, slots] symbols."""
     units: Tensor
     """[N] units of filler."""
-    start: Tensor
+    starts: Tensor
     """[N] where the filler begins in its haystack."""
     places: Tensor
     """[N, M] units of filler before each needle."""
+
+
+class _Written(NamedTuple):
+    """One prompt."""
+
+    tokens: Tensor
+    """[n] up to the question."""
+    answer: Tensor
+    given: Tensor
+    """[n] where something hidden stands for the first time: nothing before it tells."""
 
 
 class NeedleMaker:
@@ -111,7 +120,6 @@ class NeedleMaker:
 
     @property
     def answer_length(self) -> int:
-        """Tokens of an answer."""
         return len(self._answer)
 
     @property
@@ -148,9 +156,11 @@ class NeedleMaker:
         places = (depth * units + 1e-9).long()
         digest = hashlib.sha256(f"{self.kind} {seed} {length}".encode()).digest()
         generator = Generator().manual_seed(int.from_bytes(digest[:4], "little"))
-        drawn = self._draw(units, generator, places)
-        tokens, answers, _ = self._written(drawn)
-        return Prompts(tokens, answers, self._answer.scored, depth, drawn.places[:, 0])
+        sampled = self._sample(units, generator, places)
+        written = self._written(sampled)
+        tokens = torch.stack([prompt.tokens for prompt in written])
+        answers = torch.stack([prompt.answer for prompt in written])
+        return Prompts(tokens, answers, self._answer.scored, depth, sampled.places[:, 0])
 
     def training(
         self, batch: int, length: int, generator: Generator
@@ -163,13 +173,14 @@ class NeedleMaker:
         """
         most = self._units(length - self.answer_length, length)
         units = torch.randint(most + 1, (batch,), generator=generator)
-        drawn = self._draw(units, generator)
-        tokens, answers, used = self._written(drawn, length)
-        position = torch.arange(length) - used[:, None]
-        answered = answers.gather(1, position.clamp(0, self.answer_length - 1))
-        inside = (position >= 0) & (position < self.answer_length)
-        whole = torch.where(inside, answered, tokens)
-        return whole, used + self.answer_length, self._given(drawn.places, length)
+        tokens, used = torch.zeros(batch, length, dtype=torch.int64), torch.zeros_like(units)
+        given = torch.zeros(batch, length, dtype=torch.bool)
+        for row, prompt in enumerate(self._written(self._sample(units, generator))):
+            whole = torch.cat([prompt.tokens, prompt.answer])
+            used[row] = len(whole)
+            tokens[row, : len(whole)] = whole
+            given[row, : len(prompt.given)] = prompt.given
+        return tokens, used, given
 
     def _units(self, room: int, asked: int | None = None) -> int:
         """Units of filler that fit into `room` tokens."""
@@ -182,59 +193,41 @@ class NeedleMaker:
             )
         return (room - self.shortest) // self._haystack.unit
 
-    def _draw(self, units: Tensor, generator: Generator, places: Tensor | None = None) -> _Drawn:
+    def _sample(
+        self, units: Tensor, generator: Generator, places: Tensor | None = None
+    ) -> _Sampled:
         """Needles among `units` [N] of filler, the first of them at `places` [N] or anywhere."""
-        distinct = 1 if self.kind == "multivalue" else self.needles
-        keys = self._key.draw_distinct(len(units), distinct, generator).expand(-1, self.needles, -1)
-        values = self._value.draw([len(units), self.needles], generator)
-        start = self._haystack.draw(units, generator)
+        count, distinct = len(units), 1 if self.kind == "multivalue" else self.needles
+        keys = self._key.sample_distinct(count, distinct, generator).expand(-1, self.needles, -1)
+        values = self._value.sample([count, self.needles], generator)
+        starts = self._haystack.sample_starts(units, generator)
         first = _up_to(units, generator) if places is None else places
         others = [_up_to(units, generator) for _ in range(self.needles - 1)]
-        spread = self._haystack.snap(torch.stack([first, *others], 1), start)
-        return _Drawn(keys, values, units, start, spread)
+        spread = self._haystack.snap(torch.stack([first, *others], 1), starts)
+        return _Sampled(keys, values, units, starts, spread)
 
-    def _written(self, drawn: _Drawn, width: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Prompts [N, width], 0 after the question, their answers and their lengths [N]."""
-        order, begins = self._begins(drawn.places)
-        keys, values = (_ordered(symbols, order) for symbols in (drawn.keys, drawn.values))
+    def _written(self, sampled: _Sampled) -> list[_Written]:
+        places, order = sampled.places.sort(dim=1, stable=True)
+        rows = torch.arange(len(order))[:, None]
+        keys, values = sampled.keys[rows, order], sampled.values[rows, order]
         needles = self._needle.rows({"key": keys, "value": values})
-        question = self._question.rows({"key": drawn.keys[:, 0], "value": drawn.values[:, 0]})
-        asked = values if self.kind == "multivalue" else drawn.values[:, :1]
+        questions = self._question.rows({"key": sampled.keys[:, 0], "value": sampled.values[:, 0]})
+        asked = values if self.kind == "multivalue" else sampled.values[:, :1]
         answers = self._answer.rows(
-            {f"value{count}": asked[:, count] for count in range(asked.shape[1])}
+            {f"value{number}": value for number, value in enumerate(asked.unbind(1))}
         )
-        if question.dim() == 1:  # no field in it
-            question = question.expand(len(drawn.units), -1)
-        head, size, unit = len(self._head), needles.shape[2], self._haystack.unit
-        body = drawn.units * unit + self.needles * size
-        used = head + body + len(self._question)
-        width = int(used.max()) if width is None else width
-        position = torch.arange(width) - head  # inside the body
-        passed = sum((position >= begins[:, m, None]).long() for m in range(self.needles))
-        tokens = self._haystack.tokens(drawn.start, position - size * passed)
-        for m in range(self.needles):
-            inside = position - begins[:, m, None]
-            written = needles[:, m].gather(1, inside.clamp(0, size - 1))
-            tokens = torch.where((inside >= 0) & (inside < size), written, tokens)
-        inside = position - body[:, None]
-        asking = question.gather(1, inside.clamp(0, len(self._question) - 1))
-        tokens = torch.where(inside >= 0, asking, tokens)
-        tokens[:, :head] = self._head
-        return tokens.masked_fill_(torch.arange(width) >= used[:, None], 0), answers, used
-
-    def _begins(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, M] the order in which needles stand, and where each begins after the head."""
-        order = places.argsort(dim=1, stable=True)
-        before = torch.arange(self.needles) * len(self._needle)
-        return order, places.gather(1, order) * self._haystack.unit + before
-
-    def _given(self, places: Tensor, width: int) -> Tensor:
-        """[N, width] where something hidden stands for the first time."""
-        size = len(self._needle)
-        begins = self._begins(places)[1] + len(self._head)
-        inside = torch.arange(width) - begins[..., None]  # [N, M, width]
-        here = self._needle.given[inside.clamp(0, size - 1)]
-        return (here & (inside >= 0) & (inside < size)).any(1)
+        ends = torch.cat([places, sampled.units[:, None]], 1) * self._haystack.unit
+        written: list[_Written] = []
+        for row, start in enumerate(sampled.starts.tolist()):
+            fillers = self._haystack.pieces(start, ends[row].tolist())
+            pieces = [self._head, fillers[0]]
+            for needle, filler in zip(needles[row], fillers[1:], strict=True):
+                pieces += [needle, filler]
+            pieces.append(questions[row])
+            given = [torch.zeros(len(piece), dtype=torch.bool) for piece in pieces]
+            given[2:-1:2] = [self._needle.given] * self.needles
+            written.append(_Written(torch.cat(pieces), answers[row], torch.cat(given)))
+        return written
 
 
 def _check(kind: str, digits: int, values: str, haystack: Tensor | None) -> None:
@@ -254,8 +247,3 @@ def _up_to(units: Tensor, generator: Generator) -> Tensor:
     """[N] uniformly random integers from 0 to `units`."""
     share = torch.rand(len(units), generator=generator, dtype=torch.float64)
     return (share * (units + 1)).long()
-
-
-def _ordered(symbols: Tensor, order: Tensor) -> Tensor:
-    """[N, M, slots] with the needles in another order."""
-    return symbols.gather(1, order[..., None].expand(-1, -1, symbols.shape[2]))

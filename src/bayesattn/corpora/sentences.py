@@ -72,14 +72,3 @@ def wording(kind: Kind, values: Values = "numbers") -> Wording:
         " {value0}",
         NEEDLES if kind == "multikey" else 1,
     )
-
-
-def all_sentences() -> list[str]:
-    """Every piece of every kind, with each word in its place once: what a tokenizer should know."""
-    pieces = [FILLER]
-    for kind in KINDS:
-        for values in VALUES:
-            words = wording(kind, values)
-            pieces += [words.head, words.needle, words.question]
-    plain = [piece.replace("{value}", "1").replace("{key}", "one") for piece in pieces]
-    return [*dict.fromkeys(plain), *(f" {word}" for word in WORDS)]

@@ -9,23 +9,20 @@ Both give back any text exactly, and no text can spell one of their three specia
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from bayesattn.corpora.sentences import all_sentences
-from bayesattn.corpora.text import EMBEDDED, CorpusError, documents
+from bayesattn.corpora.text import CorpusError
 
 BUILT_IN = ("bytes", "words")
 BOS, EOS, PAD = SPECIAL = ("<bos>", "<eos>", "<pad>")
 WORDS_FILE = Path(__file__).parent / "words.json"
-WORDS_SIZE = 1024
-REPEATS = 1000
-"""How often each sentence of a needle is learnt from, beside the corpus."""
+"""Written by `make_words_tokenizer` in tests/corpora/words.py."""
 
 
 def load_tokenizer(name: str = "bytes") -> PreTrainedTokenizerBase:
@@ -81,32 +78,6 @@ def make_bytes_tokenizer() -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
     return tokenizer
-
-
-def make_words_tokenizer() -> Tokenizer:
-    """What `words.json` was made by: byte-level BPE that keeps every digit by itself."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=WORDS_SIZE,
-        special_tokens=list(SPECIAL),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(_lessons(), trainer)
-    return tokenizer
-
-
-def _lessons() -> Iterator[str]:
-    yield from documents(EMBEDDED)
-    for sentence in all_sentences():
-        yield from [sentence] * REPEATS
 
 
 @cache

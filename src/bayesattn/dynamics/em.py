@@ -7,10 +7,9 @@ What is published as an EM-like schedule computes both gradients from one forwar
 with two rates. The schedule with two forwards really alternates: it looks again after the value
 step. Neither solves for the best values, as the M-step of EM would.
 
-There are two small problems: five tokens with random labels, and a sticky Markov chain, in which
-the head sees noisy observations of past symbols and predicts the next one. The exact chain is
-`StickyChain`; the published generator added the probability of staying twice, so that it was 0.35
-instead of 0.30 and every loss looked closer to its floor.
+The problem is a sticky Markov chain: the head sees noisy observations of past symbols and predicts
+the next one. The exact chain is `StickyChain`; the published generator added the probability of
+staying twice, so that it was 0.35 instead of 0.30 and every loss looked closer to its floor.
 """
 
 import math
@@ -52,7 +51,6 @@ class Sizes(NamedTuple):
     outcomes: int
 
 
-TOY = Sizes(3, 2, 2, 3)
 CHAIN = Sizes(20, 10, 15, 8)
 START = 0.1
 """Standard deviation of the weights before training."""
@@ -66,12 +64,6 @@ def draw_weights(sizes: Sizes, generator: Generator, dtype: torch.dtype = torch.
             for shape in (keys, keys, values, outputs)
         )
     )
-
-
-def five_tokens(generator: Generator, dtype: torch.dtype = torch.float64) -> Problem:
-    """Five Gaussian tokens with labels of no meaning, everyone sees everyone: to be memorised."""
-    x = torch.randn(5, TOY.x, generator=generator, dtype=dtype)
-    return Problem(x, torch.randint(TOY.outcomes, (5,), generator=generator))
 
 
 def chain_problem(

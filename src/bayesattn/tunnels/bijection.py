@@ -85,25 +85,6 @@ class Bijection(Tunnel):
     def label_tokens(self, labels: Tensor) -> Tensor:
         return labels + self.alphabet
 
-    def expected_entropies(self) -> Tensor:
-        """[S] float64 expected entropy of the posterior in bits, at each step.
-
-        With D_t distinct keys among the first t: E[(V - D_t) / V · log2(V - D_t)] with
-        replacement; without, D_t = t and every key is new: log2(V - t).
-        """
-        size = self.alphabet
-        if not self.replacement:
-            return torch.arange(size, size - self.horizon, -1, dtype=torch.float64).log2()
-        distinct = torch.arange(size + 1, dtype=torch.float64)
-        new = (size - distinct) / size
-        bits = new * (size - distinct).clamp(min=1).log2()
-        chance = (distinct == 0).double()
-        expected: list[Tensor] = []
-        for _ in range(self.horizon):
-            expected.append((chance * bits).sum())
-            chance = chance * (1 - new) + pad((chance * new)[:-1], (1, 0))
-        return torch.stack(expected)
-
     def _posterior(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior [B, S, V], and whether the key was seen before [B, S].
 

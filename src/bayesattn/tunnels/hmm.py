@@ -21,16 +21,7 @@ from torch.nn.functional import one_hot, pad
 from bayesattn.checks import fields_at_least, one_of
 from bayesattn.tunnels.base import Batch, Shape, Tunnel
 from bayesattn.tunnels.filtering import filter_states
-from bayesattn.tunnels.sampling import (
-    check_grid,
-    integers,
-    read_logs,
-    row_bits,
-    sample_chain,
-    sample_observations,
-    sample_rows,
-    units_of,
-)
+from bayesattn.tunnels.sampling import Rows, integers, sample_chain, sample_observations
 
 Header = Literal["rows", "tokens"]
 
@@ -46,8 +37,7 @@ class RowLayout:
     states: int
     symbols: int
     length: int
-    units: int | None
-    """Probabilities are multiples of 1 / units; None if they are not on a grid."""
+    rows: Rows
 
     @property
     def shape(self) -> Shape:
@@ -73,8 +63,8 @@ class RowLayout:
         """Transition and emission matrix, float64, as the header shows them."""
         states, columns = self.states, slice(self.states, self.states + self.symbols)
         return (
-            read_logs(inputs[:, :states, :states], self.units),
-            read_logs(inputs[:, states : 2 * states, columns], self.units),
+            self.rows.read(inputs[:, :states, :states]),
+            self.rows.read(inputs[:, states : 2 * states, columns]),
         )
 
     def steps(self, observations: Tensor) -> Tensor:
@@ -170,7 +160,7 @@ class HMM(Tunnel):
         one_of("header", self.header, get_args(Header))
         if self.header == "tokens" and self.grid is None:
             raise ValueError("header='tokens' needs a grid of probabilities, for example 0.01")
-        check_grid(max(self.states, self.symbols), self.alpha, self.min_prob, self.grid)
+        self._rows.check(max(self.states, self.symbols))
 
     @property
     def shape(self) -> Shape:
@@ -179,21 +169,13 @@ class HMM(Tunnel):
     @property
     def hypothesis_bits(self) -> float:
         """log2 of the number of pairs of matrices on the grid."""
-        columns = (self.states, self.symbols)
-        return self.states * sum(row_bits(count, self.min_prob, self.grid) for count in columns)
+        return self.states * (self._rows.bits(self.states) + self._rows.bits(self.symbols))
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        drawn = [
-            sample_rows(
-                (batch_size, self.states, columns),
-                generator,
-                alpha=self.alpha,
-                min_prob=self.min_prob,
-                units=units_of(self.grid),
-            )
-            for columns in (self.states, self.symbols)
-        ]
-        header = self._layout.header(*drawn)
+        header = self._layout.header(
+            self._rows.sample((batch_size, self.states, self.states), generator),
+            self._rows.sample((batch_size, self.states, self.symbols), generator),
+        )
         transition, emission = self._layout.matrices(header)
         first = integers(self.states, (batch_size,), generator)
         states = sample_chain(first, transition, self.length, generator)
@@ -238,11 +220,14 @@ class HMM(Tunnel):
         return self._shown(inputs, new.gather(1, batch.labels))
 
     @property
+    def _rows(self) -> Rows:
+        return Rows(self.alpha, self.min_prob, self.grid)
+
+    @property
     def _layout(self) -> RowLayout | TokenLayout:
-        units = units_of(self.grid)
+        units, least = self._rows.units, self._rows.least
         if self.header == "rows" or units is None:
-            return RowLayout(self.states, self.symbols, self.length, units)
-        least = round(self.min_prob * units)
+            return RowLayout(self.states, self.symbols, self.length, self._rows)
         return TokenLayout(self.states, self.symbols, self.length, units, least)
 
     def _shown(self, inputs: Tensor, states: Tensor) -> Batch:
@@ -260,7 +245,7 @@ class HMM(Tunnel):
         matrix = matrix.double()
         if not bool(((matrix.sum(-1) - 1).abs() < 1e-6).all() & (matrix > 0).all()):
             raise ValueError(f"every row of {name} must be positive probabilities that sum to 1")
-        units = units_of(self.grid)
+        units = self._rows.units
         if units is None:
             return
         off = ((matrix * units).round() / units - matrix).abs().max().item()

@@ -17,15 +17,7 @@ from torch import Tensor
 
 from bayesattn.checks import fields_at_least
 from bayesattn.tunnels.base import Batch, Shape, Tunnel
-from bayesattn.tunnels.sampling import (
-    check_grid,
-    integers,
-    read_logs,
-    row_bits,
-    sample_observations,
-    sample_rows,
-    units_of,
-)
+from bayesattn.tunnels.sampling import Rows, integers, sample_observations
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,7 @@ class Revision(Tunnel):
 
     def __post_init__(self) -> None:
         fields_at_least(self, hypotheses=2, evidence=1, symbols=2, filler=0)
-        check_grid(self.symbols, self.alpha, self.min_prob, self.grid)
+        self._rows.check(self.symbols)
 
     @property
     def shape(self) -> Shape:
@@ -67,14 +59,11 @@ class Revision(Tunnel):
 
     @property
     def hypothesis_bits(self) -> float:
-        return self.hypotheses * row_bits(self.symbols, self.min_prob, self.grid)
+        return self.hypotheses * self._rows.bits(self.symbols)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        device, rows, units = generator.device, self.hypotheses, units_of(self.grid)
-        shape = (batch_size, rows, self.symbols)
-        emission = sample_rows(
-            shape, generator, alpha=self.alpha, min_prob=self.min_prob, units=units
-        )
+        device, rows = generator.device, self.hypotheses
+        emission = self._rows.sample((batch_size, rows, self.symbols), generator)
         features = 2 * self.symbols + rows
         inputs = torch.zeros(batch_size, self.positions, features, device=device)
         inputs[:, :rows, : self.symbols] = emission.log()
@@ -91,5 +80,9 @@ class Revision(Tunnel):
         index = evidence.argmax(-1)[:, None].expand(-1, self.hypotheses, -1)
         return emission.gather(2, index).log().cumsum(2).softmax(1).transpose(1, 2).contiguous()
 
+    @property
+    def _rows(self) -> Rows:
+        return Rows(self.alpha, self.min_prob, self.grid)
+
     def _emission(self, inputs: Tensor) -> Tensor:
-        return read_logs(inputs[:, : self.hypotheses, : self.symbols], units_of(self.grid))
+        return self._rows.read(inputs[:, : self.hypotheses, : self.symbols])

@@ -5,6 +5,7 @@ Each function draws for a whole batch at once, on the device of its generator.
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,27 +65,67 @@ def sample_observations(states: Tensor, emission: Tensor, generator: torch.Gener
     return sample_symbols(emission[rows, states], generator)
 
 
-def sample_rows(
-    shape: tuple[int, ...],
-    generator: torch.Generator,
-    *,
-    alpha: float,
-    min_prob: float,
-    units: int | None,
-) -> Tensor:
-    """Float64 `shape`, each row (last dimension) Dirichlet(alpha), clipped and renormalised.
+class Rows(NamedTuple):
+    """How rows of probabilities are drawn, and read from where they are shown."""
 
-    Args:
-        shape: of the result.
-        generator: source of randomness.
-        alpha: Dirichlet concentration, the same for all entries.
-        min_prob: clip below this before renormalising.
-        units: entries become multiples of 1 / units, and at least `min_prob`; None: no grid.
-    """
-    rows = _gamma(shape, alpha, generator)
-    rows = (rows / rows.sum(-1, keepdim=True)).clamp(min=min_prob)
-    rows = rows / rows.sum(-1, keepdim=True)
-    return rows if units is None else round_rows(rows, units, round(min_prob * units)) / units
+    alpha: float
+    """Dirichlet concentration, the same for all entries."""
+    min_prob: float
+    """Clip below this, before renormalising."""
+    grid: float | None
+    """Entries are multiples of this, and at least `min_prob`; None leaves them continuous."""
+
+    @property
+    def units(self) -> int | None:
+        """How many steps of the grid make 1."""
+        return None if self.grid is None else round(1 / self.grid)
+
+    @property
+    def least(self) -> int:
+        """Steps of the grid that make the smallest probability."""
+        return 0 if self.units is None else round(self.min_prob * self.units)
+
+    def check(self, columns: int) -> None:
+        """Raise ValueError unless rows of this many columns can be drawn."""
+        if not 0 < self.alpha < math.inf:
+            raise ValueError(f"alpha must be positive, not {self.alpha}")
+        if not 0 <= self.min_prob * columns <= 1 + 1e-9:
+            raise ValueError(
+                f"min_prob must lie between 0 and 1/{columns}, since {columns} entries make a row, "
+                f"not {self.min_prob}"
+            )
+        if self.grid is None:
+            return
+        if not 0 < self.grid <= 1 or not _whole(1 / self.grid):
+            raise ValueError(f"grid must be 1 divided by a whole number, not {self.grid}")
+        if self.min_prob <= 0 or not _whole(self.min_prob / self.grid):
+            raise ValueError(
+                f"min_prob must be a positive multiple of the grid {self.grid}, not {self.min_prob}"
+            )
+
+    def bits(self, columns: int) -> float:
+        """log2 of the number of different rows on the grid; infinite without one."""
+        if self.units is None:
+            return math.inf
+        free = self.units - columns * self.least
+        return math.log2(math.comb(free + columns - 1, columns - 1))
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Float64 `shape`; rows are the last dimension."""
+        rows = _gamma(shape, self.alpha, generator)
+        rows = (rows / rows.sum(-1, keepdim=True)).clamp(min=self.min_prob)
+        rows = rows / rows.sum(-1, keepdim=True)
+        return rows if self.units is None else round_rows(rows, self.units, self.least) / self.units
+
+    def read(self, logs: Tensor) -> Tensor:
+        """Float64 rows from their float32 logarithms.
+
+        Exactly, if they are on a grid; else to the precision of the logarithms, summing to 1.
+        """
+        rows = logs.double().exp()
+        if self.units is None:
+            return rows / rows.sum(-1, keepdim=True)
+        return (rows * self.units).round() / self.units
 
 
 def round_rows(rows: Tensor, units: int, least: int) -> Tensor:
@@ -101,46 +142,6 @@ def round_rows(rows: Tensor, units: int, least: int) -> Tensor:
         given, taken = from_smallest < missing, able & (from_largest < -missing)
         values = values + given.double() - taken.double()
     return torch.zeros_like(values).scatter_(-1, order, values)
-
-
-def check_grid(columns: int, alpha: float, min_prob: float, grid: float | None) -> None:
-    """Raise ValueError unless rows of this many columns can be drawn."""
-    if not 0 < alpha < math.inf:
-        raise ValueError(f"alpha must be positive, not {alpha}")
-    if not 0 <= min_prob * columns <= 1 + 1e-9:
-        raise ValueError(
-            f"min_prob must lie between 0 and 1/{columns}, since {columns} entries make a row, "
-            f"not {min_prob}"
-        )
-    if grid is None:
-        return
-    if not 0 < grid <= 1 or not _whole(1 / grid):
-        raise ValueError(f"grid must be 1 divided by a whole number, not {grid}")
-    if min_prob <= 0 or not _whole(min_prob / grid):
-        raise ValueError(f"min_prob must be a positive multiple of the grid {grid}, not {min_prob}")
-
-
-def units_of(grid: float | None) -> int | None:
-    """How many steps of the grid make 1."""
-    return None if grid is None else round(1 / grid)
-
-
-def row_bits(columns: int, min_prob: float, grid: float | None) -> float:
-    """log2 of the number of different rows on the grid; infinite without one."""
-    units = units_of(grid)
-    if units is None:
-        return math.inf
-    free = units - columns * round(min_prob * units)
-    return math.log2(math.comb(free + columns - 1, columns - 1))
-
-
-def read_logs(logs: Tensor, units: int | None) -> Tensor:
-    """Float64 rows from their float32 logarithms.
-
-    Exactly, if they are on a grid; else to the precision of the logarithms, summing to 1.
-    """
-    rows = logs.double().exp()
-    return rows / rows.sum(-1, keepdim=True) if units is None else (rows * units).round() / units
 
 
 def _gamma(shape: tuple[int, ...], alpha: float, generator: torch.Generator) -> Tensor:

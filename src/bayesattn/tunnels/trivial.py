@@ -5,8 +5,6 @@ can be taken of it as of a model. A number such as "0.4 bits of entropy error" m
 the uniform predictor has been seen to reach the same.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -26,11 +24,6 @@ def constant_predictor(posterior: Tensor) -> Tensor:
 def instance_predictor(posterior: Tensor) -> Tensor:
     """The mean posterior of each sequence: a constant that knows the instance of the task."""
     return posterior.mean(1, keepdim=True).expand_as(posterior)
-
-
-def uniform_entropy_mae(posterior: Tensor) -> float:
-    """Mean of log2 C - H: the entropy error of the uniform predictor, in bits."""
-    return (math.log2(posterior.shape[-1]) - entropy(posterior)).mean().item()
 
 
 def constant_entropy_mae(posterior: Tensor) -> float:
