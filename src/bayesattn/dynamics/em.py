@@ -111,7 +111,7 @@ class Schedule:
 
     @property
     def work(self) -> int:
-        """Products with a T × T matrix in one step: what a step costs on a long sequence.
+        """Products with a T × T matrix that a step needs: its cost on a long sequence.
 
         Scores, context, ū, b and the gradients of q and k; a second look has scores and context.
         """
@@ -138,16 +138,11 @@ def step(problem: Problem, weights: Weights, schedule: Schedule, base: float | T
     Weights are [R, out, in] each and the learning rate `base` is [R, 1, 1]; or both without R.
     """
     rates = schedule.rates(base)
-    head = problem.head(weights)
-    w_v = weights.w_v - rates.w_v * _mean(head.grad_w_v, weights)
-    if schedule.forwards == 2:
-        head = problem.head(weights._replace(w_v=w_v))
-    return Weights(
-        weights.w_q - rates.w_q * _mean(head.grad_w_q, weights),
-        weights.w_k - rates.w_k * _mean(head.grad_w_k, weights),
-        w_v,
-        weights.w_o - rates.w_o * _mean(head.grad_w_o, weights),
-    )
+    moved = _moved(weights, rates, gradients(problem, weights))
+    if schedule.forwards == 1:
+        return moved
+    looked_again = gradients(problem, weights._replace(w_v=moved.w_v))
+    return _moved(weights, rates, looked_again)._replace(w_v=moved.w_v)
 
 
 def step_of_norm(
@@ -159,18 +154,19 @@ def step_of_norm(
     """
     if schedule.forwards != 1:
         raise ValueError("a step of given norm has one direction; choose a schedule of one forward")
-    head = problem.head(weights)
-    gradients = (head.grad_w_q, head.grad_w_k, head.grad_w_v, head.grad_w_o)
-    moves = [
-        rate * _mean(gradient, weights)
-        for rate, gradient in zip(schedule.rates(1.0), gradients, strict=True)
-    ]
+    directions = zip(schedule.rates(1.0), gradients(problem, weights), strict=True)
+    moves = Weights(*(rate * gradient for rate, gradient in directions))
     squares = [move.square().sum((-2, -1), keepdim=True) for move in moves]
     scale = norm * torch.rsqrt(torch.stack(squares).sum(0))
-    return Weights(*(w - scale * move for w, move in zip(weights, moves, strict=True)))
+    return _moved(weights, Weights(scale, scale, scale, scale), moves)
 
 
-def _mean(gradient: Tensor, weights: Weights) -> Tensor:
-    """Over the dimensions of sequences, which stand in front of those of the weights."""
-    extra = gradient.dim() - weights.w_v.dim()
-    return gradient.mean(tuple(range(extra))) if extra else gradient
+def gradients(problem: Problem, weights: Weights) -> Weights:
+    """∂L/∂W of each matrix, averaged over the sequences, which stand in front of the weights."""
+    found = problem.head(weights).gradients[:4]
+    extra = tuple(range(found[0].dim() - weights.w_v.dim()))
+    return Weights(*(gradient.mean(extra) if extra else gradient for gradient in found))
+
+
+def _moved(weights: Weights, rates: Weights, along: Weights) -> Weights:
+    return Weights(*(w - rate * move for w, rate, move in zip(weights, rates, along, strict=True)))

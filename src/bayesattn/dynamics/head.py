@@ -155,46 +155,21 @@ class Head:
         return routing
 
     @cached_property
-    def grad_q(self) -> Tensor:
-        """[..., T, d_k] Σ_j ∂L/∂s_ij k_j / √d_k."""
-        return self.routing.score_gradient @ self.k * self._scale
-
-    @cached_property
-    def grad_k(self) -> Tensor:
-        """[..., T, d_k] Σ_i ∂L/∂s_ij q_i / √d_k."""
-        return self.routing.score_gradient.mT @ self.q * self._scale
-
-    @cached_property
-    def grad_w_q(self) -> Tensor:
-        return self.grad_q.mT @ self.x
-
-    @cached_property
-    def grad_w_k(self) -> Tensor:
-        return self.grad_k.mT @ self.x
-
-    @cached_property
-    def grad_w_v(self) -> Tensor:
-        """[..., d_v, d_x] Σ_j ū_j x_jᵀ."""
-        return self.routing.weighted_error.mT @ self.x
-
-    @cached_property
-    def grad_w_o(self) -> Tensor:
-        """[..., C, d_v] Σ_i ∂L/∂ℓ_i g_iᵀ."""
-        return self.errors.mT @ self.context
-
-    @cached_property
     def gradients(self) -> Gradients:
-        """All of them; each is also a property of its own, computed when asked for."""
+        """All of them, by the routing law, the value law and the chain rule."""
+        scores, values = self.routing.score_gradient, self.routing.weighted_error
+        q = scores @ self.k * self._scale
+        k = scores.mT @ self.q * self._scale
         return Gradients(
-            self.grad_w_q,
-            self.grad_w_k,
-            self.grad_w_v,
-            self.grad_w_o,
-            self.errors.sum(-2),
-            self.routing.score_gradient,
-            self.grad_q,
-            self.grad_k,
-            self.routing.weighted_error,
+            w_q=q.mT @ self.x,
+            w_k=k.mT @ self.x,
+            w_v=values.mT @ self.x,
+            w_o=self.errors.mT @ self.context,
+            bias=self.errors.sum(-2),
+            scores=scores,
+            q=q,
+            k=k,
+            v=values,
         )
 
     def loss_at(self, *, scores: Tensor | None = None, values: Tensor | None = None) -> Tensor:
