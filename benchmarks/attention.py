@@ -8,8 +8,9 @@ from rich.console import Console
 from tyro.conf import arg
 
 from bayesattn.errors import UserError
+from bayesattn.system import peak_bytes
 from benchmarks.contenders import CONTENDERS, MODES, REFERENCE, Contender, Mode
-from benchmarks.measure import interleave, peak_bytes, report
+from benchmarks.measure import interleave, report
 from benchmarks.problem import Problem
 
 Word = TypeVar("Word", bound=str)

@@ -1,16 +1,12 @@
-"""Timing that survives a shared machine, memory as the allocator counts it, and how both print."""
+"""Timing that survives a shared machine, and how it prints."""
 
-import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import quantiles
 from typing import Any, TypeVar
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from bayesattn.console import show_rows, write_json
 
@@ -67,23 +63,6 @@ def interleave(
     return ratios
 
 
-def peak_bytes(call: Call) -> int:
-    """Most bytes torch held at once on the CPU during `call`, beyond what it held before.
-
-    Read from the allocator's own events: resident memory would count what was freed but kept.
-    """
-    with _quiet(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        result = call()
-    recorded: Any = profiled.profiler
-    events = [e for e in recorded.kineto_results.events() if e.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    del result
-    return peak
-
-
 def report(
     rows: Sequence[Row], printed: Callable[[Row], dict[str, str]], terms: str, json: str | None
 ) -> int:
@@ -103,17 +82,3 @@ def report(
         print(f"{threads} threads{terms}")
         show_rows([printed(row) for row in rows])
     return 0
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the profiler, which writes to file descriptor 2 past Python."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

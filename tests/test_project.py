@@ -73,6 +73,12 @@ def test_imports_point_down_the_tree():
     assert upwards == []
 
 
+def test_the_package_needs_nothing_that_the_wheel_lacks():
+    lacking = re.compile(r"^\s*(?:from|import) (?:benchmarks|tests|examples)\b", re.MULTILINE)
+    sources = (ROOT / "src").rglob("*.py")
+    assert [path for path in sources if lacking.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_every_study_has_a_page():
     for study in all_studies():
         assert (ROOT / "docs" / "claims" / f"{study.claim.id}.md").exists()

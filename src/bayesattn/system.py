@@ -4,6 +4,9 @@ import ctypes
 import os
 import platform
 import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -66,6 +69,25 @@ def keep_memory() -> bool:
     return bool(kept)
 
 
+def peak_bytes(call: Callable[[], Any]) -> int:
+    """Most bytes torch held at once on the CPU during `call`, beyond what it held before.
+
+    Read from the allocator's own events: resident memory would count what was freed but kept.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    with _quiet(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        result = call()
+    recorded: Any = profiled.profiler
+    events = [e for e in recorded.kineto_results.events() if e.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    del result
+    return peak
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
@@ -74,3 +96,17 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the profiler, which writes to file descriptor 2 past Python."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

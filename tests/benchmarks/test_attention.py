@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from bayesattn.errors import UserError
+from bayesattn.system import peak_bytes
 from benchmarks.attention import AttentionBench, run
-from benchmarks.measure import interleave, peak_bytes
+from benchmarks.measure import interleave
 
 KEYS = {"kernel", "prior", "ssmax", "mode", "length", "ratio", "extra_bytes", "max_error"}
 

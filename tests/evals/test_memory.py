@@ -15,7 +15,7 @@ from bayesattn.evals.memory import (
     make_room,
 )
 from bayesattn.evals.prefill import Reader
-from benchmarks.measure import peak_bytes
+from bayesattn.system import peak_bytes
 from tests.evals.language import gpt2, llama
 from tests.models.common import tiny_model, tokens
 

@@ -8,12 +8,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from tyro.conf import Positional, arg
 
-from bayesattn.commands.options import JsonTarget
-from bayesattn.console import show_rows, write_json
+from bayesattn.commands.options import Answer, JsonTarget, optional
 from bayesattn.errors import UserError
 from bayesattn.models import SIZES, BayesConfig, BayesForCausalLM
 from bayesattn.models.cost import METHODS, Shape, attention_cost, cost
-from benchmarks.measure import peak_bytes
+from bayesattn.system import peak_bytes
 
 MEASURED = (("nano", 128, 8), ("tiny", 128, 8), ("tiny", 512, 2), ("mini", 128, 4))
 """Size, length and batch that any machine can run in seconds."""
@@ -37,20 +36,20 @@ class CostCommand:
     """Sequences that one device takes at once."""
     precision: str = "bf16"
     """fp32 or bf16."""
-    speed: Annotated[float | None, arg(metavar="TFLOPS")] = None
-    """10^12 operations per second of one device, as reached in practice; this machine's if not
-    given."""
+    speed: Annotated[float | None, optional("TFLOPS")] = None
+    """10^12 operations per second of one device in practice; this machine's if not given."""
     measure: bool = False
     """Compare predictions with what small models really need here, instead."""
     json: JsonTarget = None
-    """Write JSON to this file ("-": standard output) instead of tables."""
 
     def run(self) -> int:
-        """Print the prediction."""
-        if self.measure:
-            rows = [measured(*case) for case in MEASURED]
-            write_json(rows, self.json) if self.json else show_rows(_text(rows))
-            return 0
+        return (self._measured() if self.measure else self._predicted()).give(self.json)
+
+    def _measured(self) -> Answer:
+        rows = [measured(*case) for case in MEASURED]
+        return Answer(rows, [[{name: _text(cell) for name, cell in row.items()} for row in rows]])
+
+    def _predicted(self) -> Answer:
         shape = self._shape()
         step = cost(shape, self.length, self.batch, self.precision)
         own = cost(shape, self.length, self.micro_batch, self.precision)
@@ -70,24 +69,19 @@ class CostCommand:
             for length in LENGTHS
             for method in METHODS
         ]
-        if self.json:
-            write_json({"training": found, "attention": ways}, self.json)
-            return 0
-        show_rows([{"": name, self.size: f"{value:,.4g}"} for name, value in found.items()])
-        print("\nAttention of one layer, one sequence, forward")
-        show_rows(
-            [
-                {
-                    "length": f"{way['length']:,}",
-                    "method": way["method"],
-                    "operations": f"{way['operations']:.3g}",
-                    "extra MiB": f"{way['extra'] / 2**20:,.1f}",
-                    "moved MiB": f"{way['moved'] / 2**20:,.1f}",
-                }
-                for way in ways
-            ]
-        )
-        return 0
+        rows = [
+            {
+                "length": f"{way['length']:,}",
+                "method": way["method"],
+                "operations": f"{way['operations']:.3g}",
+                "extra MiB": f"{way['extra'] / 2**20:,.1f}",
+                "moved MiB": f"{way['moved'] / 2**20:,.1f}",
+            }
+            for way in ways
+        ]
+        shown = [{"": name, self.size: f"{value:,.4g}"} for name, value in found.items()]
+        title = "\nAttention of one layer, one sequence, forward"
+        return Answer({"training": found, "attention": ways}, [shown, title, rows])
 
     def _shape(self) -> Shape:
         if self.size not in SIZES:
@@ -151,8 +145,5 @@ def matmul_speed(size: int = 1024, rounds: int = 5) -> float:
     return 2 * size**3 / best
 
 
-def _text(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
-    return [
-        {name: value if isinstance(value, str) else f"{value:.3g}" for name, value in row.items()}
-        for row in rows
-    ]
+def _text(cell: str | float) -> str:
+    return cell if isinstance(cell, str) else f"{cell:.3g}"
