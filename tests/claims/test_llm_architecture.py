@@ -7,6 +7,7 @@ import pytest
 
 from bayesattn.claims import llm_architecture as architecture
 from bayesattn.ledger.study import Tier
+from bayesattn.probes.measured import Measured
 from bayesattn.stats import Outcome
 from tests.ledger.toy import run_study
 
@@ -45,9 +46,13 @@ def test_the_study_trains_measures_judges_and_draws(tmp_path, monkeypatch):
     assert len([*(tmp_path / "runs").iterdir()]) == 2 * len((FULL, *OTHERS))
 
 
+def measured(value, untrained):
+    return Measured(value=value, nulls={"untrained": untrained})
+
+
 def made_up(focusing=0.3, order=0.8, error=0.01):
     """Full heads focus by 0.8 with order 0.8; the last variant as the arguments say."""
-    share = architecture.Change(trained=0.5, untrained=0.2)
+    share = measured(0.5, 0.2)
     found = {}
     for seed in range(3):
         wobble = 0.005 * seed
@@ -56,7 +61,7 @@ def made_up(focusing=0.3, order=0.8, error=0.01):
             own = 0.8 + wobble if name == FULL else focusing if last else 0.3
             states = architecture.Geometry(
                 share=share,
-                order=architecture.Change(trained=order + wobble if last else 0.8, untrained=0),
+                order=measured(order + wobble if last else 0.8, 0.0),
                 participation=share,
             )
             found.setdefault(seed, {})[name] = architecture.Variant(
@@ -65,9 +70,8 @@ def made_up(focusing=0.3, order=0.8, error=0.01):
                 values=states,
                 outputs=states,
                 residual=states,
-                entropy=[1.0, 1 - own],
-                entropy_untrained=[1.0, 1.0],
-                mass=[0.5, 0.5],
+                entropy=[measured(1.0, 1.0), measured(1 - own, 1.0)],
+                mass=[measured(0.5, 0.5)] * 2,
             )
     return found
 

@@ -91,11 +91,10 @@ def test_order_must_go_and_nothing_else(before, lost, matched, change, outcome):
         later = dataclasses.replace(
             cut.later, order=[before[seed]], order_after=[after], order_random=[before[seed]]
         )
-        beside = dataclasses.replace(cut.error_change, value=change[seed])
+        error = dataclasses.replace(cut.against.error, value=change[seed])
+        against = dataclasses.replace(cut.against, error=error)
         found[seed] = {
-            "middle": dataclasses.replace(
-                cut, later=later, error_change=beside, matched=matched[seed]
-            )
+            "middle": dataclasses.replace(cut, later=later, against=against, matched=matched[seed])
         }
     verdict = llm_causal.LLMCausal().judge(Tier.QUICK, found)
     assert verdict.outcome == outcome
@@ -111,5 +110,5 @@ def test_order_lost_is_what_random_cuts_leave():
     fall = found.against.fall_of_order
     assert measured.later.lost == pytest.approx((fall.value - fall.random) / whole)
     error = found.whole.error_predictive - found.before.error_predictive
-    assert measured.error_change.value == pytest.approx(error)
-    assert measured.doses[0.0] == measured.divergence.value == found.whole.divergence
+    assert measured.against.error.value == pytest.approx(error)
+    assert measured.doses[0.0] == measured.against.divergence.value == found.whole.divergence

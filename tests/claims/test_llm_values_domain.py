@@ -10,7 +10,10 @@ from bayesattn import linear
 from bayesattn.claims import llm_domain, llm_values
 from bayesattn.claims.llm_values import subject
 from bayesattn.ledger.study import Tier
+from bayesattn.probes.llm.axes import SPEARMAN, TWO
 from bayesattn.probes.llm.prompts import ENDINGS
+from bayesattn.probes.measured import Measured
+from bayesattn.probes.states import CONTROL
 from bayesattn.stats import Outcome
 from tests.claims.recorded import recorded_results
 from tests.ledger.toy import run_study
@@ -56,19 +59,19 @@ def test_an_axis_and_its_order_beyond_fresh_weights(
 ):
     recorded, found = recorded_results("llm-values"), {}
     for seed in range(3):
-        values = dataclasses.replace(
-            recorded[seed].values,
-            two=quantity(two[seed], fresh_two),
-            order=quantity(order[seed], fresh_order),
-        )
+        values = {
+            **recorded[seed].values,
+            TWO: measured(two[seed], fresh_two),
+            SPEARMAN: measured(order[seed], fresh_order),
+        }
         found[seed] = dataclasses.replace(recorded[seed], values=values)
     verdict = llm_values.LLMValues().judge(Tier.QUICK, found)
     assert verdict.outcome is outcome and unit in verdict.unit
     assert verdict.null == pytest.approx(fresh_two if unit == "variance" else fresh_order)
 
 
-def quantity(value, fresh):
-    return llm_values.Quantity(value=value, fresh=fresh, nulls={"noise": 0.05}, p=None)
+def measured(value, fresh):
+    return Measured(value=value, nulls={"noise": 0.05, CONTROL: fresh})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesattn.claims.panels import draw_rows, panels
+from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining, mean
@@ -36,6 +36,7 @@ SAME = 0.2
 """Shares and correlations that differ by less are called the same."""
 WEAKER = 0.1
 """Focusing that is less by so much of the first layer's entropy is called weaker."""
+UNTRAINED = "untrained"
 PERMUTATIONS = 19
 """Nothing is judged by them here."""
 
@@ -80,22 +81,14 @@ class ArchitectureRecipe(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """A number after training and before it."""
-
-    trained: float
-    untrained: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """States of one kind in the last layer."""
+    """States of one kind in the last layer, beside those before training."""
 
-    share: Change
+    share: Measured
     """Of the variance on the first component."""
-    order: Change
+    order: Measured
     """|correlation| of that component with the entropy of the posterior, given the step."""
-    participation: Change
+    participation: Measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,16 +103,16 @@ class Variant:
     outputs: Geometry
     """Of attention."""
     residual: Geometry
-    entropy: Sequence[float]
+    entropy: Sequence[Measured]
     """Of attention over the log of the visible keys, by layer."""
-    entropy_untrained: Sequence[float]
-    mass: Sequence[float]
+    mass: Sequence[Measured]
     """Attention on consistent keys, by layer."""
 
     @property
-    def focusing(self) -> Change:
-        own, initial = self.entropy, self.entropy_untrained
-        return Change(trained=1 - own[-1] / own[0], untrained=1 - initial[-1] / initial[0])
+    def focusing(self) -> Measured:
+        first, last = self.entropy[0], self.entropy[-1]
+        before = 1 - last.nulls[UNTRAINED] / first.nulls[UNTRAINED]
+        return Measured(value=1 - last.value / first.value, nulls={UNTRAINED: before})
 
 
 Found = Mapping[int, Mapping[str, Variant]]
@@ -176,21 +169,17 @@ class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, Variant]]):
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Share, order and focusing of every variant."""
-        shown: dict[str, Callable[[Variant], Change]] = {
+        shown: dict[str, Callable[[Variant], Measured]] = {
             "variance on the first component": lambda one: one.outputs.share,
             "|r| with entropy, given the step": lambda one: one.outputs.order,
             "fall of attention entropy": lambda one: one.focusing,
         }
         figure, every = panels(3, (9, 2.8), sharey=True)
-        for axes, (label, change) in zip(every, shown.items(), strict=True):
-            changes = {
-                variant: [change(one[variant]) for one in found.values()]
-                for variant in (FULL, *OTHERS)
+        for axes, (label, measured) in zip(every, shown.items(), strict=True):
+            rows = {
+                name: [measured(one[name]) for one in found.values()] for name in (FULL, *OTHERS)
             }
-            before = {name: [one.untrained for one in own] for name, own in changes.items()}
-            after = {name: [one.trained for one in own] for name, own in changes.items()}
-            draw_rows(axes, before, offset=-0.1, marker="s", color="C1")
-            draw_rows(axes, after, offset=0.1, color="C0")
+            draw_beside(axes, rows, UNTRAINED)
             axes.set(xlabel=label)
         caption = (
             "Geometry of the last attention outputs, and how far attention sharpens from the first "
@@ -221,35 +210,28 @@ def _measure(training: TunnelTraining, sequences: int) -> Variant:
         values=states["values"],
         outputs=states["attention outputs"],
         residual=states["residual"],
-        entropy=[one.entropy.value for one in layers],
-        entropy_untrained=[one.entropy.nulls["untrained"] for one in layers],
-        mass=[one.mass["consistent"].value for one in layers],
+        entropy=[one.entropy for one in layers],
+        mass=[one.mass["consistent"] for one in layers],
     )
 
 
 def _geometry(states: Manifold) -> Geometry:
     assert states.given_position is not None  # keys return
     return Geometry(
-        share=_change(states.share),
-        order=_change(states.given_position),
-        participation=_change(states.participation),
+        share=states.share, order=states.given_position, participation=states.participation
     )
 
 
-def _change(measured: Measured) -> Change:
-    return Change(trained=measured.value, untrained=measured.nulls["untrained"])
-
-
 def _share(one: Variant) -> float:
-    return one.outputs.share.trained
+    return one.outputs.share.value
 
 
 def _order(one: Variant) -> float:
-    return one.outputs.order.trained
+    return one.outputs.order.value
 
 
 def _focusing(one: Variant) -> float:
-    return one.focusing.trained
+    return one.focusing.value
 
 
 def _by_seed(found: Found, variant: str, number: Callable[[Variant], float]) -> list[float]:

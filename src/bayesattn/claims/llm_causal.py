@@ -18,7 +18,8 @@ from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
-from bayesattn.probes.llm.causal import Intervention, intervene
+from bayesattn.probes.llm.causal import Damage, Intervention, intervene
+from bayesattn.probes.llm.interventions import Axis
 from bayesattn.probes.llm.sula import fixed_conditions
 from bayesattn.probes.llm.sula_answers import answer, even_words, pick_labels, plain_encode
 from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given
@@ -50,27 +51,6 @@ class CausalRecipe(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
-    """A number of the whole cut, and its mean over cuts of random axes."""
-
-    value: float
-    random: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerAxis:
-    """The axis of a layer that is cut."""
-
-    layer: int
-    share: float
-    """Of the variance."""
-    correlation: float
-    """With the entropy."""
-    order: float
-    """|Spearman| of the same."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Later:
     """Layers after the cut: |Spearman| of the first component, found anew, with the entropy."""
 
@@ -81,11 +61,8 @@ class Later:
     """After the cut."""
     order_random: Sequence[float]
     """Mean after random cuts."""
-    lost_p: float
-    """Share of random cuts after which the order falls as much."""
     decodability: float
     """R² of the entropy, mean over layers."""
-    decodability_fall: Beside
 
     @property
     def lost(self) -> float:
@@ -99,19 +76,14 @@ class Cut:
     """One or several layers that lose their axis together; divergences are in bits."""
 
     prompts: int
-    axes: Sequence[LayerAxis]
-    local_decodability: float
+    axes: Sequence[Axis]
+    local_decodability: tuple[float, float]
     """R² of the entropy in the first of these layers, and without the axis."""
-    local_decodability_after: float
-    divergence: Beside
-    divergence_z: float | None
-    label_divergence: Beside
+    against: Damage
     error: float
     """Of the entropy, before."""
-    error_change: Beside
-    correlation: float
+    correlation: tuple[float, float]
     """Of the model's entropy and H_pred, before and after."""
-    correlation_after: float
     matched: float
     """Share of random cuts that cost as much at equal size."""
     relative_size: float
@@ -164,7 +136,7 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, Cut]]):
                 [cut.matched for cut in cuts], minimum=RARE
             ),
             "change of the entropy error": judge_below(
-                [abs(cut.error_change.value) for cut in cuts], limit=UNCHANGED
+                [abs(cut.against.error.value) for cut in cuts], limit=UNCHANGED
             ),
         }
         before = [float(np.mean(one.order)) for one in later]
@@ -174,8 +146,8 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, Cut]]):
             f"{judgement.reason} Order in later layers {np.mean(before):.2f}, after the cut "
             f"{np.mean([one.order_after for one in later]):.2f}, after random cuts "
             f"{np.mean([one.order_random for one in later]):.2f}; KL "
-            f"{np.mean([cut.divergence.value for cut in cuts]):.4f} bits, of random cuts "
-            f"{np.mean([cut.divergence.random for cut in cuts]):.4f}, of which "
+            f"{np.mean([cut.against.divergence.value for cut in cuts]):.4f} bits, of random cuts "
+            f"{np.mean([cut.against.divergence.random for cut in cuts]):.4f}, of which "
             f"{np.mean([cut.matched for cut in cuts]):.2f} cost as much at equal size."
         )
         return self.verdict(
@@ -215,42 +187,25 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, Cut]]):
 
 
 def as_cut(found: Intervention) -> Cut:
-    before, after, against = found.before, found.whole, found.against
-    fall, readable = against.fall_of_order, against.fall_of_decodability
-    later = None
-    if fall is not None and readable is not None:
-        later = Later(
-            layers=found.later,
-            order=before.order,
-            order_after=after.order,
-            order_random=found.random_order,
-            lost_p=fall.p,
-            decodability=float(np.mean(before.decodability)),
-            decodability_fall=Beside(value=readable.value, random=readable.random),
-        )
+    before, after = found.before, found.whole
+    later = Later(
+        layers=found.later,
+        order=before.order,
+        order_after=after.order,
+        order_random=found.random_order,
+        decodability=float(np.mean(before.decodability)) if found.later else 0.0,
+    )
     return Cut(
         prompts=found.prompts,
-        axes=[
-            LayerAxis(
-                layer=axis.layer, share=axis.share, correlation=axis.correlation, order=axis.order
-            )
-            for axis in found.axes
-        ],
-        local_decodability=found.local_decodability[0],
-        local_decodability_after=found.local_decodability[1],
-        divergence=Beside(value=against.divergence.value, random=against.divergence.random),
-        divergence_z=against.divergence.z,
-        label_divergence=Beside(
-            value=against.label_divergence.value, random=against.label_divergence.random
-        ),
+        axes=found.axes,
+        local_decodability=found.local_decodability,
+        against=found.against,
         error=before.error_predictive,
-        error_change=Beside(value=against.error.value, random=against.error.random),
-        correlation=before.correlation,
-        correlation_after=after.correlation,
+        correlation=(before.correlation, after.correlation),
         matched=found.matched,
         relative_size=found.relative_size,
         doses={keep: effect.divergence for keep, effect in found.doses.items()},
         components=[effect.divergence for effect in found.components],
         edits={name: effect.divergence for name, effect in found.edits.items()},
-        later=later,
+        later=later if found.later else None,
     )

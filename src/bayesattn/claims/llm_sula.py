@@ -17,7 +17,7 @@ from bayesattn.claims.panels import draw_rows, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.probes.llm.sula import BLIND, CONTROLS, FIXED, MAIN
-from bayesattn.probes.llm.sula_examination import Calibration, Movement, SulaFound, examine_sula
+from bayesattn.probes.llm.sula_examination import Movement, SulaFound, examine_sula
 from bayesattn.probes.measured import Measured
 from bayesattn.stats import judge_effect
 
@@ -38,34 +38,6 @@ class SulaRecipe(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """A rank correlation."""
-
-    value: float
-    exchanged: float
-    """The same with entropies exchanged among prompts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Moved:
-    """The first component of the values; None where a quantity does not vary."""
-
-    share: float
-    """Of the variance."""
-    order: Order | None
-    """With the entropy that the labels leave."""
-    given_shots: Order | None
-    """The same given the number of pairs."""
-    by_shots: Mapping[int, Order]
-    """The same for each number of pairs."""
-    own: Order | None
-    """With the model's own entropy."""
-    with_shots: float | None
-    """Rank correlation with the number of pairs."""
-    with_length: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Entropies:
     """Means over prompts, in bits."""
 
@@ -78,15 +50,10 @@ class Entropies:
 class Asked:
     """One condition: how values move, and errors of the model's entropy in bits."""
 
-    centred: Moved
-    standardised: Moved
-    error_posterior: float
-    error_predictive: float
-    ideal_error_posterior: float
-    """Of predictions by Bayes."""
-    one_bit_error_posterior: float
-    """Of 1 bit always."""
-    one_bit_error_predictive: float
+    centred: Movement
+    standardised: Movement
+    error_posterior: Measured
+    error_predictive: Measured
     correlation_posterior: float | None
     correlation_predictive: float | None
     mass: float
@@ -118,7 +85,7 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
     def measure(self, tier: Tier, seed: int) -> SulaMeasured:
         recipe = self.recipes[tier]
         controls = CONTROLS if recipe.controls else ()
-        found = examine_sula(
+        found, _ = examine_sula(
             subject(), prompts=recipe.prompts, each=recipe.each, controls=controls, seed=seed
         )
         return SulaMeasured(
@@ -135,11 +102,12 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
         judgement = judge_effect(orders, null=masked, minimum=MOVED)
         varied = _mean(found, lambda one: _value(one.main.centred.order))
         given = _mean(found, lambda one: _value(one.main.centred.given_shots))
+        posterior = _mean(found, lambda one: one.fixed.error_posterior.value)
+        predictive = _mean(found, lambda one: one.fixed.error_predictive.value)
         reason = (
             f"{judgement.reason} Where the number of pairs varies, order {varied:.2f}, given that "
             f"number {given:.2f}. Entropy errors at fixed length: "
-            f"{_mean(found, lambda one: one.fixed.error_posterior):.2f} bits to the posterior, "
-            f"{_mean(found, lambda one: one.fixed.error_predictive):.2f} to the predictive."
+            f"{posterior:.2f} bits to the posterior, {predictive:.2f} to the predictive."
         )
         return self.verdict(
             judgement._replace(reason=reason),
@@ -183,46 +151,26 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
 
 
 def _asked(found: SulaFound, name: str) -> Asked:
-    whole, *each = [one for one in found.calibrations if one.condition == name]
-    centred, standardised = [one for one in found.movements if one.condition == name]
-    post, pred = whole.error_posterior, whole.error_predictive
+    whole, *each = [one for one in found.calibration if one.condition == name]
+    centred, standardised = [one for one in found.movement if one.condition == name]
     return Asked(
-        centred=_moved(centred),
-        standardised=_moved(standardised),
-        error_posterior=post.value,
-        error_predictive=pred.value,
-        ideal_error_posterior=post.nulls["ideal predictions"],
-        one_bit_error_posterior=post.nulls["always 1 bit"],
-        one_bit_error_predictive=pred.nulls["always 1 bit"],
+        centred=centred,
+        standardised=standardised,
+        error_posterior=whole.error_posterior,
+        error_predictive=whole.error_predictive,
         correlation_posterior=whole.correlation_posterior,
         correlation_predictive=whole.correlation_predictive,
         mass=whole.mass,
-        by_shots={one.shots or 0: _entropies(one) for one in each},
+        by_shots={
+            one.shots or 0: Entropies(
+                model=one.model.value, posterior=one.posterior, predictive=one.predictive
+            )
+            for one in each
+        },
     )
 
 
-def _moved(one: Movement) -> Moved:
-    by_shots = {k: _order(found) for k, found in one.by_shots.items()}
-    return Moved(
-        share=one.share,
-        order=_order(one.order),
-        given_shots=_order(one.given_shots),
-        by_shots={k: order for k, order in by_shots.items() if order is not None},
-        own=_order(one.own),
-        with_shots=one.shots,
-        with_length=one.length,
-    )
-
-
-def _order(found: Measured | None) -> Order | None:
-    return found and Order(value=found.value, exchanged=found.nulls["exchanged"])
-
-
-def _entropies(one: Calibration) -> Entropies:
-    return Entropies(model=one.model.value, posterior=one.posterior, predictive=one.predictive)
-
-
-def _value(order: Order | None) -> float:
+def _value(order: Measured | None) -> float:
     """0 where there is no order to speak of."""
     return 0.0 if order is None else order.value
 

@@ -7,14 +7,13 @@ Values are those of the value projection at the last token, all key/value heads 
 columns standardised. A seed is a draw of prompts, none of which is in two draws.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from bayesattn.claims.panels import draw_rows, panels
+from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.models.open import DEFAULT
@@ -23,7 +22,7 @@ from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.prompts import MIXED, entropy_of, sample
 from bayesattn.probes.llm.subject import Subject, load
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.states import CONTROL, States, measure_states
+from bayesattn.probes.states import CONTROL, measure_states
 from bayesattn.stats import judge_all, judge_effect
 
 LEAST_SHARE = 0.30
@@ -52,33 +51,11 @@ class ValuesRecipe(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantity:
-    """A number beside its nulls."""
-
-    value: float
-    fresh: float
-    """In the same network with fresh weights."""
-    nulls: Mapping[str, float]
-    p: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """The first components of states of one kind in the last layer."""
-
-    share: Quantity
-    """Of the variance on the first component."""
-    two: Quantity
-    """On the first two."""
-    order: Quantity
-    """|Spearman| of the first component with entropy."""
-    beside: Mapping[str, Quantity]
-    """What else was measured, by name."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ValuesFound:
-    """States at the last token of the prompts of one draw."""
+    """States of the last layer at the last token, for the prompts of one draw.
+
+    Measurements by the names of `probes/llm/axes.py`.
+    """
 
     lowest_bits: float
     """Entropy of the next token after the prompts."""
@@ -87,9 +64,9 @@ class ValuesFound:
     """Standard deviation of the same entropy with fresh weights."""
     endings: int
     """Different last tokens."""
-    values: Axis
-    outputs: Axis
-    residual: Axis
+    values: Mapping[str, Measured]
+    outputs: Mapping[str, Measured]
+    residual: Mapping[str, Measured]
 
 
 Found = Mapping[int, ValuesFound]
@@ -117,7 +94,7 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
         bits, fresh_bits = entropy_of(own.logits), entropy_of(fresh.logits)
         last = len(own.values) - 1
 
-        def axis(kind: str) -> Axis:
+        def measured(kind: str) -> Mapping[str, Measured]:
             states = measure_states(
                 getattr(own, kind)[last],
                 bits,
@@ -127,25 +104,25 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
                 control=(getattr(fresh, kind)[last], fresh_bits),
                 draws=recipe.draws,
             )
-            return _axis(states)
+            return states.measured
 
         return ValuesFound(
             lowest_bits=float(bits.min()),
             highest_bits=float(bits.max()),
             fresh_spread=float(fresh_bits.std()),
             endings=len({tokens[-1] for tokens in prompts.tokens}),
-            values=axis("values"),
-            outputs=axis("outputs"),
-            residual=axis("residual"),
+            values=measured("values"),
+            outputs=measured("outputs"),
+            residual=measured("residual"),
         )
 
     def judge(self, tier: Tier, found: Found) -> Verdict:
         """An axis, more of one than without training, and its order."""
         values = [one.values for one in found.values()]
-        two = [axis.two.value for axis in values]
-        order = [axis.order.value for axis in values]
-        fresh_two = float(np.mean([axis.two.fresh for axis in values]))
-        fresh_order = float(np.mean([axis.order.fresh for axis in values]))
+        two = [axis[TWO].value for axis in values]
+        order = [axis[SPEARMAN].value for axis in values]
+        fresh_two = float(np.mean([axis[TWO].nulls[CONTROL] for axis in values]))
+        fresh_order = float(np.mean([axis[SPEARMAN].nulls[CONTROL] for axis in values]))
         judgement = judge_all(
             {
                 "share of two components": judge_effect(two, minimum=LEAST_SHARE),
@@ -154,8 +131,8 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             }
         )
         ordered = judgement.reason.startswith("order")
-        share = np.mean([axis.share.value for axis in values])
-        noise = np.mean([axis.two.nulls["noise"] for axis in values])
+        share = np.mean([axis[SHARE].value for axis in values])
+        noise = np.mean([axis[TWO].nulls["noise"] for axis in values])
         reason = (
             f"{judgement.reason} Shares: {share:.2f} on the first, {np.mean(two):.2f} on two "
             f"(noise {noise:.2f}, fresh weights {fresh_two:.2f}); order {np.mean(order):.2f} "
@@ -172,33 +149,20 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Share and order of each kind of state."""
         figure, (shares, orders) = panels(2, (8, 2.6), sharey=True)
-        _draw(shares, found, lambda axis: axis.two, "variance on two components")
-        _draw(orders, found, lambda axis: axis.order, "|Spearman| with entropy")
+        for axes, name, label in (
+            (shares, TWO, "variance on two components"),
+            (orders, SPEARMAN, "|Spearman| with entropy"),
+        ):
+            rows = {
+                "values": [one.values[name] for one in found.values()],
+                "outputs": [one.outputs[name] for one in found.values()],
+                "residual": [one.residual[name] for one in found.values()],
+            }
+            draw_beside(axes, rows, CONTROL)
+            axes.set(xlabel=label, xlim=(0, 1))
         shares.axvline(LEAST_SHARE, color="grey", ls=":")
         caption = (
             "States of the last layer at the last token: circles as trained, squares with fresh "
             "weights; dotted: the authors' mark; a point is a draw of prompts."
         )
         return [Picture("states", figure, caption, "Points by kind of state, two panels.")]
-
-
-def _axis(states: States) -> Axis:
-    named = {name: _quantity(measured) for name, measured in states.measured.items()}
-    return Axis(share=named.pop(SHARE), two=named.pop(TWO), order=named.pop(SPEARMAN), beside=named)
-
-
-def _quantity(measured: Measured) -> Quantity:
-    nulls = dict(measured.nulls)
-    return Quantity(value=measured.value, fresh=nulls.pop(CONTROL), nulls=nulls, p=measured.p)
-
-
-def _draw(axes: Any, found: Found, quantity: Callable[[Axis], Quantity], label: str) -> None:
-    kinds = {
-        kind: [quantity(getattr(one, kind)) for one in found.values()]
-        for kind in ("values", "outputs", "residual")
-    }
-    fresh = {kind: [one.fresh for one in own] for kind, own in kinds.items()}
-    trained = {kind: [one.value for one in own] for kind, own in kinds.items()}
-    draw_rows(axes, fresh, offset=-0.1, marker="s", color="C1")
-    draw_rows(axes, trained, offset=0.1, color="C0")
-    axes.set(xlabel=label, xlim=(0, 1))

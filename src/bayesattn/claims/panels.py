@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bayesattn.probes.measured import Measured
+
 M = TypeVar("M")
 
 
@@ -52,3 +54,11 @@ def draw_rows(
         options = {"marker": "o", "color": f"C{row}", "alpha": 0.7, **style}
         axes.plot(values, [row + offset] * len(values), ls="", **options)
     axes.set_yticks(range(len(rows)), list(rows))
+
+
+def draw_beside(axes: Any, rows: Mapping[str, Sequence[Measured]], null: str) -> None:
+    """A row for each name: circles as measured, squares one of the nulls."""
+    nulls = {name: [one.nulls[null] for one in own] for name, own in rows.items()}
+    draw_rows(axes, nulls, offset=-0.1, marker="s", color="C1")
+    values = {name: [one.value for one in own] for name, own in rows.items()}
+    draw_rows(axes, values, offset=0.1, color="C0")

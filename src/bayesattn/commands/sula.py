@@ -2,23 +2,23 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from bayesattn.commands.options import JsonTarget
-from bayesattn.console import mistakes, show_rows, write_json
+from bayesattn.commands.options import Answer, Asking, JsonTarget
+from bayesattn.figures.sula import HEADINGS, pictures
 from bayesattn.probes.llm.causal import RANDOM_AXES
-from bayesattn.probes.llm.subject import Subject, load
+from bayesattn.probes.llm.subject import load
 from bayesattn.probes.llm.sula import ALPHA, CONTROLS, FIXED_ALPHA
 from bayesattn.probes.llm.sula_examination import EACH, PROMPTS, SulaFound, examine_sula
-from bayesattn.report.probe import require_writable
-from bayesattn.report.sula import write
+from bayesattn.probes.measured import plain
+from bayesattn.report.probe import Section, require_writable, write_page
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sula:
+class Sula(Asking):
     """Give a language model labels in context and compare it with the exact posterior.
 
     Calibration against the posterior and the posterior predictive, with controls; whether evidence
@@ -57,54 +57,42 @@ class Sula:
     json: JsonTarget = None
     """Write everything as JSON to this file ("-": standard output, no table)."""
 
-    def run(self) -> int:
-        """Ask, print, draw."""
-        with mistakes():
-            self._check_targets()
-            with Console(stderr=True).status("loading") as status:
-                subject = load(
-                    self.model,
-                    device=self.device,
-                    random_init=self.random_init,
-                    revision=self.revision,
-                )
-                found = examine_sula(
-                    subject,
-                    labels=self.labels,
-                    prompts=self.prompts,
-                    each=self.each,
-                    alpha=self.alpha,
-                    layer=self.layer,
-                    controls=CONTROLS if self.controls else (),
-                    cut_layers=self.cut,
-                    axes=self.axes,
-                    seed=self.seed,
-                    tell=status.update,
-                )
-        about: dict[str, Any] = {"model": subject.name, "seed": self.seed}
-        if self.json:
-            write_json({**about, **found.to_dict()}, self.json)
-        title, subtitle = self._title(subject), self._subtitle(found)
-        if self.json != "-":
-            print(f"{title}\n{subtitle}\n")
-            show_rows(found.rows())
-            for name, reason in found.skipped.items():
-                print(f"\n{name}: {reason}.")
-        if self.out is not None:
-            with mistakes():
-                page = write(self.out, found, about, title, subtitle)
-            if self.json != "-":
-                print(f"\nPage: {page}")
-        return 0
-
-    def _check_targets(self) -> None:
-        """What cannot be written, or makes no sense, is found out before the work."""
+    def answer(self) -> Answer:
         require_writable(self.out, self.json)
         if self.axes < 2:
             raise ValueError(f"--axes must be 2 or more, not {self.axes}.")
-
-    def _title(self, subject: Subject) -> str:
-        return f"{subject.name}: labels in context beside exact Bayes"
+        with Console(stderr=True).status("loading") as status:
+            subject = load(
+                self.model,
+                device=self.device,
+                random_init=self.random_init,
+                revision=self.revision,
+            )
+            found, answers = examine_sula(
+                subject,
+                labels=self.labels,
+                prompts=self.prompts,
+                each=self.each,
+                alpha=self.alpha,
+                layer=self.layer,
+                controls=CONTROLS if self.controls else (),
+                cut_layers=self.cut,
+                axes=self.axes,
+                seed=self.seed,
+                tell=status.update,
+            )
+        data = {"model": subject.name, "seed": self.seed, **plain(found)}
+        title = f"{subject.name}: labels in context beside exact Bayes"
+        subtitle = self._subtitle(found)
+        shown = [f"{title}\n{subtitle}\n", found.rows()]
+        shown += [f"\n{name}: {reason}." for name, reason in found.skipped.items()]
+        if self.out is not None:
+            sections = [Section(rows=found.rows(), skipped=found.skipped)]
+            content = {"title": title, "subtitle": subtitle, "sections": sections}
+            drawn = pictures(found, answers)
+            page = write_page(self.out, "sula.json", data, drawn, HEADINGS, content)
+            shown.append(f"\nPage: {page}")
+        return Answer(data, shown)
 
     def _subtitle(self, found: SulaFound) -> str:
         pair, other = " and ".join(found.labels[:2]), " and ".join(found.labels[2:])

@@ -1,23 +1,30 @@
 """Pictures of SULA: entropy beside Bayes, states beside entropy, cuts beside random cuts."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bayesattn.drawing import COLOURS, Picture
+from bayesattn.drawing import COLOURS, GREY, Picture, house_style
 from bayesattn.probes.llm.causal import Intervention
 from bayesattn.probes.llm.ordering import first_component
 from bayesattn.probes.llm.sula import BLIND, FIXED, MAIN
+from bayesattn.probes.llm.sula_answers import Answers
 from bayesattn.probes.llm.sula_examination import SulaFound
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GREY = "#8a8f98"
+HEADINGS = {
+    "entropy": "What it believes, beside exact Bayes",
+    "movement": "Where evidence moves its states",
+    "intervention": "What cutting the axis does",
+}
 
 
-def pictures(found: SulaFound) -> list[Picture]:
+def pictures(found: SulaFound, answers: Mapping[str, Answers]) -> list[Picture]:
     """All that there is something to draw for."""
-    drawn = [draw_entropy(found), draw_movement(found)]
-    return drawn + ([draw_intervention(found.intervention)] if found.intervention else [])
+    with house_style():
+        drawn = [draw_entropy(found), draw_movement(found.layer, answers)]
+        return drawn + ([draw_intervention(found.intervention)] if found.intervention else [])
 
 
 def draw_entropy(found: SulaFound) -> Picture:
@@ -26,7 +33,7 @@ def draw_entropy(found: SulaFound) -> Picture:
 
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     axes: Axes = figure.subplots()
-    by_shots = [one for one in found.calibrations if one.shots is not None]
+    by_shots = [one for one in found.calibration if one.shots is not None]
     main = [one for one in by_shots if one.condition == MAIN]
     places = range(len(main))
     axes.plot(places, [one.posterior for one in main], color=GREY, ls=":", label="H_post")
@@ -58,22 +65,22 @@ def draw_entropy(found: SulaFound) -> Picture:
     return Picture("entropy", figure, caption, "One line per condition over the number of pairs.")
 
 
-def draw_movement(found: SulaFound) -> Picture:
+def draw_movement(layer: int, answers: Mapping[str, Answers]) -> Picture:
     """First component of values over entropy: pairs vary, length fixed, labels masked."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3), layout="constrained")
-    names = [name for name in (MAIN, FIXED, BLIND) if name in found.answers]
+    names = [name for name in (MAIN, FIXED, BLIND) if name in answers]
     panels: Any = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
-        answers = found.answers[name]
-        scores = first_component(answers.values[found.layer][None]).scores[0]
-        shots = answers.condition.shots
+        condition = answers[name].condition
+        scores = first_component(answers[name].values[layer][None]).scores[0]
+        shots = condition.shots
         for at, k in enumerate(shots.unique().tolist()):
             own = shots == k
             colour = COLOURS[at % len(COLOURS)]
             axes.scatter(
-                answers.condition.unaware_bits[own],
+                condition.unaware_bits[own],
                 scores[own],
                 s=9,
                 color=colour,
@@ -81,7 +88,7 @@ def draw_movement(found: SulaFound) -> Picture:
             )
         axes.set(title=name, xlabel="H_post, bits")
         axes.title.set_fontsize("medium")
-    panels[0].set_ylabel(f"PC 1 of the values, layer {found.layer}")
+    panels[0].set_ylabel(f"PC 1 of the values, layer {layer}")
     panels[0].legend(fontsize=8)
     caption = (
         "First component of the last token's values over the entropy that the labels leave. Left, "
@@ -109,9 +116,10 @@ def draw_intervention(found: Intervention) -> Picture:
     cost = found.against.divergence
     components = [one.divergence for one in found.components]
     among.axvline(cost.value, color=COLOURS[1], label="the axis")
+    spread = cost.deviation or 0.0
     among.axvspan(
-        cost.random - cost.deviation,
-        cost.random + cost.deviation,
+        cost.random - spread,
+        cost.random + spread,
         color=GREY,
         alpha=0.4,
         label="random axes, ± 1 σ",

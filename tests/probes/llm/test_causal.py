@@ -1,5 +1,8 @@
 """Cuts judged by what they do: each number once more by whole passes, one edit at a time."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +13,7 @@ from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.interventions import cut, edited, estimate_axis, random_axes
 from bayesattn.probes.llm.sula import ALL_WORDS, fixed_conditions
 from bayesattn.probes.llm.sula_answers import answer
+from bayesattn.probes.measured import plain
 from tests.probes.llm.sula_toys import LABELS, LAYERS, subject
 
 EACH, AXES = 5, 6
@@ -54,9 +58,9 @@ def by_whole_passes(model, answers, edits):
 def test_effects_are_those_of_whole_passes(kind):
     model, answers = subject(kind), answered(kind)
     found = causal.intervene(model, answers, [1], axes=AXES)
-    axis = estimate_axis(answers.values[1], answers.bits, 1)
+    axis, _ = estimate_axis(answers.values[1], answers.bits, 1)
     for keep in (1.0, 0.5, 0.0, -1.0):
-        own = by_whole_passes(model, answers, {1: cut(axis.direction, keep)})
+        own = by_whole_passes(model, answers, {1: cut(axis, keep)})
         row = found.doses[keep]
         for name, value in own.items():
             assert getattr(row, name) == pytest.approx(value, abs=1e-5), (keep, name)
@@ -67,12 +71,12 @@ def test_effects_are_those_of_whole_passes(kind):
 def test_random_cuts_are_those_of_whole_passes():
     model, answers = subject(), answered()
     found = causal.intervene(model, answers, [1], axes=AXES, seed=4)
-    axis = estimate_axis(answers.values[1], answers.bits, 1)
+    axis, _ = estimate_axis(answers.values[1], answers.bits, 1)
     generator = torch.Generator().manual_seed(4 + 1)
     others = random_axes(answers.values[1], axis, AXES, generator)
     each = [by_whole_passes(model, answers, {1: cut(u)}) for u in others]
     costs = np.array([one["divergence"] for one in each])
-    own = by_whole_passes(model, answers, {1: cut(axis.direction)})
+    own = by_whole_passes(model, answers, {1: cut(axis)})
     cost = found.against.divergence
     assert cost.value == pytest.approx(own["divergence"], abs=1e-6)
     assert (cost.random, cost.deviation) == pytest.approx(
@@ -92,7 +96,7 @@ def test_several_layers_are_cut_in_one_pass():
     model, answers = subject(), answered()
     found = causal.intervene(model, answers, [2, 1, -3], axes=2)
     assert found.layers == (1, 2) and found.later == [2, 3]
-    axes = {at: estimate_axis(answers.values[at], answers.bits, at).direction for at in (1, 2)}
+    axes = {at: estimate_axis(answers.values[at], answers.bits, at)[0] for at in (1, 2)}
     own = by_whole_passes(model, answers, {at: cut(u) for at, u in axes.items()})
     row = found.whole
     assert row.divergence == pytest.approx(own["divergence"], abs=1e-6)
@@ -108,7 +112,7 @@ def test_several_layers_are_cut_in_one_pass():
 
 def test_a_random_axis_that_is_the_axis_costs_as_much(monkeypatch):
     model, answers = subject(), answered()
-    itself = lambda values, axis, count, generator: axis.direction.expand(count, -1)  # noqa: E731
+    itself = lambda values, axis, count, generator: axis.expand(count, -1)  # noqa: E731
     monkeypatch.setattr(causal, "random_axes", itself)
     found = causal.intervene(model, answers, [1], axes=3)
     assert found.against.divergence.value == pytest.approx(found.against.divergence.random)
@@ -128,30 +132,34 @@ def test_sizes_are_those_of_all_positions():
 
         with edited(model, {layer: keep}), torch.no_grad():
             model.model(torch.tensor([model.encode(text) for text in answers.condition.texts]))
-        axis = estimate_axis(answers.values[layer], answers.bits, layer)
+        axis, _ = estimate_axis(answers.values[layer], answers.bits, layer)
         generator = torch.Generator().manual_seed(4 + layer)
         others = random_axes(answers.values[layer], axis, AXES, generator)
-        moved["axis"] += float((kept[0] @ axis.direction).square().mean())
+        moved["axis"] += float((kept[0] @ axis).square().mean())
         moved["random"] += (kept[0] @ others.T).square().mean((0, 1))
     expected = float((moved["random"] / moved["axis"]).sqrt().mean())
     assert found.relative_size == pytest.approx(expected, rel=1e-4)
 
 
 def test_costs_are_compared_at_equal_size():
-    tensor = torch.tensor
-    doses = causal.Effects(*[tensor([0.0, 0.25, 1.0, 4.0]).double()] * 7)
-    keeps = [1.0, 0.5, 0.0, -1.0]  # cost = size², with a whole cut of size 1
-    small = tensor([0.3, 0.6, 0.9]).double()
+    whole = causal.intervene(subject(), answered(), [1], axes=2).whole
+
+    def costing(bits):
+        return dataclasses.replace(whole, divergence=bits)
+
+    keeps = (1.0, 0.5, 0.0, -1.0)  # cost = size², with a whole cut of size 1
+    doses = {keep: costing((1 - keep) ** 2) for keep in keeps}
+    small = torch.tensor([0.3, 0.6, 0.9]).double().square()
     for factor, share in ((0.99, 0.0), (1.01, 1.0)):
-        found = causal._matched(doses, keeps, 1.0, factor * small.square(), small.square())
-        assert found == share
+        random = [costing(factor * float(size)) for size in small]
+        assert causal._matched(doses, 1.0, random, small) == share
 
 
 def test_a_cut_of_the_last_layer_has_no_later_layers():
     found = causal.intervene(subject(), answered(layers=(LAYERS - 1,)), [-1], axes=2)
     assert found.later == [] and found.against.fall_of_order is None
     assert found.against.divergence.value > 0 and found.random_order == []
-    assert found.to_dict()["layers"] == [LAYERS - 1]
+    assert json.loads(json.dumps(plain(found)))["layers"] == [LAYERS - 1]
 
 
 def test_decodability_in_the_cut_layer_is_that_without_the_axis():

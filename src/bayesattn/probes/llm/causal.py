@@ -23,7 +23,7 @@ prompts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -49,7 +49,7 @@ from bayesattn.probes.llm.replay import Replay, record
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula import binary_entropy
 from bayesattn.probes.llm.sula_answers import Answers, label_pair, read_labels
-from bayesattn.probes.measured import Measured, chance, plain
+from bayesattn.probes.measured import Measured, chance
 
 KEEPS = (1.0, 0.75, 0.5, 0.25, 0.0, -1.0)
 RANDOM_AXES = 100
@@ -77,26 +77,6 @@ class Effect:
     decodability: list[float]
 
 
-@dataclass(frozen=True)
-class Effects:
-    """The numbers of `Effect` for A edits: [A], and [A, later layers]."""
-
-    divergence: Tensor
-    label_divergence: Tensor
-    error_posterior: Tensor
-    error_predictive: Tensor
-    correlation: Tensor
-    order: Tensor
-    decodability: Tensor
-
-    def each(self) -> list[Effect]:
-        columns = {name: values.tolist() for name, values in vars(self).items()}
-        return [
-            Effect(**{name: values[at] for name, values in columns.items()})
-            for at in range(len(self.divergence))
-        ]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Against:
     """A number of the whole cut beside those of random cuts."""
@@ -104,11 +84,11 @@ class Against:
     value: float
     random: float
     """Mean."""
-    deviation: float
+    deviation: float | None
     """Standard deviation."""
     z: float | None
     """(value - mean) / deviation; None if random cuts do not differ."""
-    p: float
+    p: float | None
     """Share of random cuts that give at least as much."""
 
 
@@ -161,11 +141,6 @@ class Intervention:
         """The whole cut."""
         return self.doses[0.0]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        axes = [{k: v for k, v in vars(one).items() if k != "direction"} for one in self.axes]
-        return plain({**vars(self), "axes": axes})
-
     def rows(self) -> Iterator[Row]:
         """The table's lines."""
         before, after = self.local_decodability
@@ -210,36 +185,37 @@ def intervene(
     stage, usual = _stage(subject, answers, chosen[0])
     values = {layer: answers.values[layer][usual].double() for layer in chosen}
     bits = answers.bits[usual]
-    own = {layer: estimate_axis(x, bits, layer) for layer, x in values.items()}
+    found = {layer: estimate_axis(x, bits, layer) for layer, x in values.items()}
+    own = {layer: direction for layer, (direction, _) in found.items()}
     keeps = list(dict.fromkeys([1.0, *keeps, 0.0]))
-    doses = stage.effects(_dosed(own, torch.tensor(keeps).double()), len(keeps))
+    dosed = stage.effects(_dosed(own, torch.tensor(keeps).double()), len(keeps))
+    doses = dict(zip(keeps, dosed, strict=True))
     others = {
         layer: random_axes(x, own[layer], axes, Generator().manual_seed(seed + layer))
         for layer, x in values.items()
     }
     random = stage.effects(_cutting(others), axes)
     following = {layer: next_components(x, own[layer]) for layer, x in values.items()}
-    components = stage.effects(_cutting(following), min(map(len, following.values())))
     everywhere = stage.replay.values(chosen)
-    size = _squared_sizes(everywhere, {n: axis.direction[None] for n, axis in own.items()})
+    size = _squared_sizes(everywhere, {n: direction[None] for n, direction in own.items()})
     sizes = _squared_sizes(everywhere, others)
     first = chosen[0]
-    without = cut(own[first].direction)(values[first][:, None, None])[:, 0, 0]
+    without = cut(own[first])(values[first][:, None, None])[:, 0, 0]
     return Intervention(
         layers=chosen,
         later=stage.later,
         prompts=len(bits),
-        axes=list(own.values()),
+        axes=[axis for _, axis in found.values()],
         local_decodability=(
             float(readable(values[first][None], bits[None])),
             float(readable(without[None], bits[None])),
         ),
-        doses=dict(zip(keeps, doses.each(), strict=True)),
-        edits=_other_edits(stage, own),
-        components=components.each(),
-        against=_against(doses, keeps.index(0.0), random),
-        random_order=random.order.mean(0).tolist(),
-        matched=_matched(doses, keeps, float(size), random.divergence, sizes),
+        doses=doses,
+        edits=_other_edits(stage, found),
+        components=stage.effects(_cutting(following), min(map(len, following.values()))),
+        against=_against(doses[1.0], doses[0.0], random),
+        random_order=_column(random, lambda one: one.order).mean(0).tolist(),
+        matched=_matched(doses, float(size), random, sizes),
         relative_size=float((sizes / size).sqrt().mean()),
     )
 
@@ -258,15 +234,13 @@ class _Stage:
     def later(self) -> list[int]:
         return list(range(self.replay.first + 1, len(self.replay.subject.parts.layers)))
 
-    def effects(self, make: MakeEdits, count: int) -> Effects:
+    def effects(self, make: MakeEdits, count: int) -> list[Effect]:
         """Of `count` edits, as many at once as fit a pass."""
         at_once = max(1, TOKENS // self.replay.tokens.numel())
-        starts = [*range(0, count, at_once), count]
-        parts = [self._some(make(slice(a, b)), b - a) for a, b in pairwise(starts)]
-        names = [field.name for field in fields(Effects)]
-        return Effects(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+        starts = pairwise([*range(0, count, at_once), count])
+        return [one for a, b in starts for one in self._some(make(slice(a, b)), b - a)]
 
-    def _some(self, edits: Mapping[int, Edit], count: int) -> Effects:
+    def _some(self, edits: Mapping[int, Edit], count: int) -> list[Effect]:
         values: dict[int, Tensor] = {}
         keeping = {layer: _keep(values, layer, edits.get(layer)) for layer in self.later}
         before = self.replay.logits.cpu()
@@ -274,18 +248,17 @@ class _Stage:
         (base, _), (first, _) = (read_labels(x, self.pair) for x in (before, after))
         bits = binary_entropy(first)
         states = [values[layer].unflatten(0, (count, -1)) for layer in self.later]
-        nothing = torch.zeros(count, 0).double()
-        return Effects(
-            divergence=_divergence(before, after),
-            label_divergence=kl_divergence(_two(base), _two(first).log()).mean(-1),
-            error_posterior=(bits - self.posterior_bits).abs().mean(-1),
-            error_predictive=(bits - self.predictive_bits).abs().mean(-1),
-            correlation=correlation(bits, self.predictive_bits),
-            order=torch.stack([order_of(x, bits) for x in states], -1) if states else nothing,
-            decodability=torch.stack([readable(x, bits) for x in states], -1)
-            if states
-            else nothing,
-        )
+        columns: dict[str, Tensor] = {
+            "divergence": _divergence(before, after),
+            "label_divergence": kl_divergence(_two(base), _two(first).log()).mean(-1),
+            "error_posterior": (bits - self.posterior_bits).abs().mean(-1),
+            "error_predictive": (bits - self.predictive_bits).abs().mean(-1),
+            "correlation": correlation(bits, self.predictive_bits),
+            "order": _stack([order_of(x, bits) for x in states], count),
+            "decodability": _stack([readable(x, bits) for x in states], count),
+        }
+        rows: Any = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [Effect(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
 def _stage(subject: Subject, answers: Answers, first: int) -> tuple[_Stage, Tensor]:
@@ -328,14 +301,14 @@ def _two(first: Tensor) -> Tensor:
     return torch.stack([first, 1 - first], dim=-1)
 
 
-def _dosed(axes: Mapping[int, Axis], keeps: Tensor) -> MakeEdits:
-    def make(some: slice) -> dict[int, Edit]:
-        keep = keeps[some]
-        return {
-            layer: cut(axis.direction.expand(len(keep), -1), keep) for layer, axis in axes.items()
-        }
+def _stack(columns: Sequence[Tensor], count: int) -> Tensor:
+    return torch.stack(list(columns), -1) if columns else torch.zeros(count, 0)
 
-    return make
+
+def _dosed(axes: Mapping[int, Tensor], keeps: Tensor) -> MakeEdits:
+    return lambda some: {
+        layer: cut(u.expand(len(keeps[some]), -1), keeps[some]) for layer, u in axes.items()
+    }
 
 
 def _cutting(axes: Mapping[int, Tensor]) -> MakeEdits:
@@ -347,50 +320,50 @@ def _squared_sizes(values: Mapping[int, Tensor], axes: Mapping[int, Tensor]) -> 
     return torch.stack([mean_squares(values[layer], u) for layer, u in axes.items()]).sum(0)
 
 
-def _other_edits(stage: _Stage, axes: Mapping[int, Axis]) -> dict[str, Effect]:
-    kinds: dict[str, Callable[[Axis], Edit]] = {
-        "only": lambda axis: only(axis.direction),
-        "shift +1": lambda axis: shift(axis.direction, axis.spread),
-        "shift -1": lambda axis: shift(axis.direction, -axis.spread),
+def _other_edits(stage: _Stage, axes: Mapping[int, tuple[Tensor, Axis]]) -> dict[str, Effect]:
+    edits: dict[str, dict[int, Edit]] = {
+        "only": {n: only(u) for n, (u, _) in axes.items()},
+        "shift +1": {n: shift(u, axis.spread) for n, (u, axis) in axes.items()},
+        "shift -1": {n: shift(u, -axis.spread) for n, (u, axis) in axes.items()},
     }
-    return {
-        name: stage.effects(lambda _, kind=kind: {n: kind(a) for n, a in axes.items()}, 1).each()[0]
-        for name, kind in kinds.items()
-    }
+    return {name: stage.effects(lambda _, own=own: own, 1)[0] for name, own in edits.items()}
 
 
-def _against(doses: Effects, whole: int, random: Effects) -> Damage:
-    def beside(value: Tensor, others: Tensor) -> Against:
+def _column(effects: Sequence[Effect], number: Callable[[Effect], Any]) -> Tensor:
+    return torch.tensor([number(one) for one in effects], dtype=torch.float64)
+
+
+def _against(before: Effect, after: Effect, random: Sequence[Effect]) -> Damage:
+    def beside(number: Callable[[Effect], float]) -> Against:
+        value, others = number(after), _column(random, number)
         mean, deviation = float(others.mean()), float(others.std())
         return Against(
-            value=float(value),
+            value=value,
             random=mean,
             deviation=deviation,
-            z=(float(value) - mean) / deviation if deviation > 0 else None,
-            p=chance(float(value), others),
+            z=(value - mean) / deviation if deviation > 0 else None,
+            p=chance(value, others),
         )
 
-    def fall(own: Tensor, others: Tensor) -> Against | None:
-        if not own.shape[1]:
+    def fall(numbers: Callable[[Effect], list[float]]) -> Against | None:
+        if not numbers(before):
             return None
-        return beside((own[0] - own[whole]).mean(), (own[0] - others).mean(1))
+        return beside(lambda one: float(np.mean(np.subtract(numbers(before), numbers(one)))))
 
-    error = doses.error_predictive
     return Damage(
-        divergence=beside(doses.divergence[whole], random.divergence),
-        label_divergence=beside(doses.label_divergence[whole], random.label_divergence),
-        error=beside(error[whole] - error[0], random.error_predictive - error[0]),
-        fall_of_order=fall(doses.order, random.order),
-        fall_of_decodability=fall(doses.decodability, random.decodability),
+        divergence=beside(lambda one: one.divergence),
+        label_divergence=beside(lambda one: one.label_divergence),
+        error=beside(lambda one: one.error_predictive - before.error_predictive),
+        fall_of_order=fall(lambda one: one.order),
+        fall_of_decodability=fall(lambda one: one.decodability),
     )
 
 
 def _matched(
-    doses: Effects, keeps: Sequence[float], size: float, divergence: Tensor, sizes: Tensor
+    doses: Mapping[float, Effect], size: float, random: Sequence[Effect], sizes: Tensor
 ) -> float:
     """KL is quadratic in small edits, so costs are interpolated over squared sizes."""
-    squared = np.array([(1 - keep) ** 2 * size for keep in keeps])
-    order = squared.argsort()
-    costs = doses.divergence.numpy()[order]
-    alike = np.interp(sizes.numpy(), squared[order], costs)
-    return float((divergence.numpy() >= alike).mean())
+    dosed = sorted(((1 - keep) ** 2 * size, effect.divergence) for keep, effect in doses.items())
+    squared, costs = zip(*dosed, strict=True)
+    alike = np.interp(sizes.numpy(), squared, costs)
+    return float((_column(random, lambda one: one.divergence).numpy() >= alike).mean())

@@ -92,8 +92,6 @@ class Axis:
     """
 
     layer: int
-    direction: Tensor
-    """[d]."""
     spread: float
     """Standard deviation of v·u."""
     share: float
@@ -104,8 +102,8 @@ class Axis:
     """|Spearman| of the same."""
 
 
-def estimate_axis(values: Tensor, bits: Tensor, layer: int) -> Axis:
-    """From values [N, d] of the last tokens and entropies [N]."""
+def estimate_axis(values: Tensor, bits: Tensor, layer: int) -> tuple[Tensor, Axis]:
+    """Direction [d] and numbers, from values [N, d] of the last tokens and entropies [N]."""
     rows = values.double()
     rows = rows - rows.mean(0)
     lengths, directions = principal_axes(values)
@@ -118,35 +116,35 @@ def estimate_axis(values: Tensor, bits: Tensor, layer: int) -> Axis:
     related = float(correlation((rows @ direction)[None], bits[None]))
     if related < 0:
         direction, related = -direction, -related
-    return Axis(
+    axis = Axis(
         layer=layer,
-        direction=direction,
         spread=float((rows @ direction).std(correction=0)),
         share=float(lengths[0].square() / lengths.square().sum()),
         correlation=related,
         order=float(order_of(values[None], bits[None])),
     )
+    return direction, axis
 
 
-def random_axes(values: Tensor, axis: Axis, count: int, generator: Generator) -> Tensor:
-    """[count, d] random directions, orthogonal to the axis, among the next components.
+def random_axes(values: Tensor, first: Tensor, count: int, generator: Generator) -> Tensor:
+    """[count, d] random directions, orthogonal to the first, among the next components.
 
     A component takes part by its deviation, as it does in the values [N, d] themselves: these are
     directions in which values really vary, though none can vary as much as the first component.
     """
     lengths, directions = (x[1:SPAN] for x in principal_axes(values))
     mixed = torch.randn(count, len(lengths), generator=generator, dtype=torch.float64) * lengths
-    return _orthogonal(mixed @ directions, axis)
+    return _orthogonal(mixed @ directions, first)
 
 
-def next_components(values: Tensor, axis: Axis) -> Tensor:
+def next_components(values: Tensor, first: Tensor) -> Tensor:
     """[m, d] the components after the first."""
-    return _orthogonal(principal_axes(values)[1][1:SPAN], axis)
+    return _orthogonal(principal_axes(values)[1][1:SPAN], first)
 
 
-def _orthogonal(directions: Tensor, axis: Axis) -> Tensor:
-    """Of length 1, without what rounding has left of the axis."""
-    u = axis.direction.double()
+def _orthogonal(directions: Tensor, first: Tensor) -> Tensor:
+    """Of length 1, without what rounding has left of the first."""
+    u = first.double()
     directions = directions - (directions @ u)[:, None] * u
     return directions / directions.norm(dim=-1, keepdim=True).clamp(min=1e-30)
 

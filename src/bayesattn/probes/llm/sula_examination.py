@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -13,7 +12,7 @@ from bayesattn.probes.llm.causal import RANDOM_AXES, Intervention, intervene
 from bayesattn.probes.llm.ordering import Component, correlation, first_component, order, spearman
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula_answers import Answers, answer, even_words, pick_labels, plain_encode
-from bayesattn.probes.measured import Measured, chance, mean_over_sequences, plain
+from bayesattn.probes.measured import Measured, chance, mean_over_sequences
 
 PROMPTS, EACH = 50, 15
 PERMUTATIONS = 499
@@ -116,30 +115,16 @@ class SulaFound:
     """The pair, and that of remap."""
     layer: int
     alpha: float
-    calibrations: list[Calibration]
-    movements: list[Movement]
+    calibration: list[Calibration]
+    movement: list[Movement]
     intervention: Intervention | None = None
     skipped: dict[str, str] = field(default_factory=dict)
     """Why something is missing."""
-    answers: dict[str, Answers] = field(default_factory=dict, repr=False)
-    """By condition: for figures, not for the record."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "labels": list(self.labels),
-            "layer": self.layer,
-            "alpha": self.alpha,
-            "calibration": plain(self.calibrations),
-            "movement": plain(self.movements),
-            "intervention": self.intervention and self.intervention.to_dict(),
-            "skipped": self.skipped,
-        }
 
     def rows(self) -> list[Row]:
-        """A table for people; the whole of it is in `to_dict`."""
-        centred = [one for one in self.movements if one.axis == "centred"]
-        parts = [*self.calibrations, *centred, *([self.intervention] if self.intervention else [])]
+        """A table for people."""
+        centred = [one for one in self.movement if one.axis == "centred"]
+        parts = [*self.calibration, *centred, *([self.intervention] if self.intervention else [])]
         return [row for one in parts for row in one.rows()]
 
 
@@ -156,8 +141,10 @@ def examine_sula(
     axes: int = RANDOM_AXES,
     seed: int = 0,
     tell: Callable[[str], None] = lambda text: None,
-) -> SulaFound:
+) -> tuple[SulaFound, dict[str, Answers]]:
     """Ask, compare with Bayes, look at values, and cut the axis if layers are named.
+
+    What was found, and the answers by condition that it was found in.
 
     Args:
         subject: the model.
@@ -196,16 +183,16 @@ def examine_sula(
             intervention = intervene(subject, answers[sula.FIXED], edited, axes=axes, seed=seed)
         except ValueError as error:
             skipped["interventions"] = str(error)
-    return SulaFound(
+    found = SulaFound(
         labels=chosen,
         layer=layer,
         alpha=alpha,
-        calibrations=[found for one in answers.values() for found in calibrate(one)],
-        movements=[found for one in answers.values() for found in move(one, layer)],
+        calibration=[found for one in answers.values() for found in calibrate(one)],
+        movement=[found for one in answers.values() for found in move(one, layer)],
         intervention=intervention,
         skipped=skipped,
-        answers=answers,
     )
+    return found, answers
 
 
 def calibrate(answers: Answers) -> list[Calibration]:
