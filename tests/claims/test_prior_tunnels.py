@@ -15,9 +15,9 @@ from bayesattn.claims.ours_prior_tunnel import (
     LEARNED,
     LENGTHS,
     ROPE,
+    STEEP,
     OursPriorTunnel,
     PriorRecipe,
-    steep_slopes,
 )
 from bayesattn.claims.tunnels import Errors, Extrapolation
 from bayesattn.evals.fidelity import measure
@@ -146,7 +146,9 @@ def test_steep_slopes_leave_next_to_nothing_from_beyond_the_horizon():
     """Else a head would see more there than it ever did in training."""
     recipe = OursPriorTunnel.recipes[Tier.FULL]
     far = torch.arange(recipe.length, 10_000)
-    for slope in steep_slopes(recipe.heads):
+    slopes = STEEP["prior_options"]["slopes"]
+    assert len(slopes) == recipe.heads
+    for slope in slopes:
         assert torch.exp(-slope * far).sum() < 0.02
 
 

@@ -1,4 +1,4 @@
-"""Studies: one file per claim. Each measures, is judged by one rule, and enters the ledger."""
+"""Claims: each is measured, judged by one rule, and enters the ledger."""
 
 from bayesattn.claims.registry import all_studies, find_study, register
 from bayesattn.errors import UserError

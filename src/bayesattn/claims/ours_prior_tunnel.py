@@ -78,6 +78,8 @@ ENCODINGS: dict[str, dict[str, Any]] = {
 SSMAX = " + SSMax"
 LENGTHS = (0.5, 1.0, 2.0)
 """Of mixed lengths: the longest one is then the horizon."""
+STEEP: dict[str, Any] = {"prior": "laplace", "prior_options": {"slopes": [4.0, 2.0, 1.0, 0.5]}}
+"""Fixed slopes, one for each head, so steep that none sees past some ten observations."""
 MUON: dict[str, Any] = {"optimizer": "muon", "lr": 0.02}
 
 
@@ -87,8 +89,6 @@ class Ingredient:
 
     architecture: dict[str, Any] = field(default_factory=dict[str, Any])
     training: dict[str, Any] = field(default_factory=dict[str, Any])
-    steep: bool = False
-    """Fixed slopes so steep that no head sees past some ten observations."""
     recurrent: bool = False
     """Mamba-2 of as many parameters instead, which carries a state along."""
     long: int = 0
@@ -103,10 +103,10 @@ INGREDIENTS = {
     "fixed slopes": Ingredient(architecture={"prior": "laplace", "prior_options": {}}),
     "long": Ingredient(long=1),
     "long, mixed lengths": Ingredient(long=1, training={"lengths": LENGTHS}),
-    "steep slopes": Ingredient(steep=True),
-    "steep slopes, nothing exempt": Ingredient(steep=True, architecture={"exempt": 0}),
-    "steep slopes, Muon": Ingredient(steep=True, training=MUON),
-    "steep slopes, Muon, thrice as long": Ingredient(steep=True, training=MUON, long=3),
+    "steep slopes": Ingredient(architecture=STEEP),
+    "steep slopes, nothing exempt": Ingredient(architecture={**STEEP, "exempt": 0}),
+    "steep slopes, Muon": Ingredient(architecture=STEEP, training=MUON),
+    "steep slopes, Muon, thrice as long": Ingredient(architecture=STEEP, training=MUON, long=3),
     "Mamba-2": Ingredient(recurrent=True),
 }
 """Most change one thing; a comma stands between two."""
@@ -169,12 +169,9 @@ class PriorRecipe(TunnelRecipe):
         """GGD alibi with exempt header on the hmm, with one thing changed, or two."""
         changed, tunnel = INGREDIENTS[name], self.tunnel("hmm")
         steps = self.steps * max(1, changed.long * self.longer)
-        architecture = replace(self._architecture("hmm", EXEMPT), **changed.architecture)
-        if changed.steep:
-            options = {"slopes": steep_slopes(self.heads)}
-            architecture = replace(architecture, prior="laplace", prior_options=options)
-        chosen = _recurrent(self) if changed.recurrent else architecture
-        return TunnelTraining(tunnel, chosen, self.config(seed, steps, **changed.training))
+        network = _recurrent(self) if changed.recurrent else self._architecture("hmm", EXEMPT)
+        network = replace(network, **changed.architecture)
+        return TunnelTraining(tunnel, network, self.config(seed, steps, **changed.training))
 
     def trainings(self, seed: int) -> dict[str, TunnelTraining]:
         """Every encoding on every tunnel, then the ingredients."""
@@ -206,15 +203,6 @@ class PriorRecipe(TunnelRecipe):
             scope = "content+prior" if fields.get("prior") == "ggd" else "content"
             fields = {**fields, "ssmax": True, "ssmax_scope": scope}
         return self.transformer(self.layers, **fields)
-
-
-def steep_slopes(heads: int) -> list[float]:
-    """From 4 to 1/2, equally far apart in logarithms.
-
-    >>> steep_slopes(4)
-    [4.0, 2.0, 1.0, 0.5]
-    """
-    return [2 ** (2 - 3 * head / max(heads - 1, 1)) for head in range(heads)]
 
 
 @cache  # sizing takes a while, and every seed asks again

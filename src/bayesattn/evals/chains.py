@@ -150,14 +150,14 @@ def measure_hops(
     weight = written.times.double() / chains
     mean = torch.zeros(sequences, tunnel.outcomes, dtype=torch.float64)
     mean.index_add_(0, written.sequence, weight[:, None] * answers.exp())
-    given = tunnel.exact(written.inputs)[:, -1]
+    given, marginal = tunnel.exact(written.inputs)[:, -1], tunnel.marginal(batch.inputs)
     columns = {
-        "mae": entropy_errors(mean.log(), tunnel.marginal(batch.inputs)).abs(),
-        "kl": kl_divergence(tunnel.marginal(batch.inputs), mean.log()),
+        "mae": entropy_errors(mean.log(), marginal).abs(),
+        "kl": kl_divergence(marginal, mean.log()),
         "conditional_mae": _by_sequence(entropy_errors(answers, given).abs(), written, weight),
         "conditional_kl": _by_sequence(kl_divergence(given, answers), written, weight),
         "accuracy": (mean.argmax(1) == batch.labels[:, -1]).double(),
-        "bayes": entropy(tunnel.marginal(batch.inputs)),
+        "bayes": entropy(marginal),
     }
     told = entropy_errors(_predict(model, batch.inputs, tunnel.scored), batch.posterior).abs()
     hops = batch.metadata["hops"]
