@@ -109,7 +109,7 @@ class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
         return self.verdict(
             judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="largest relative difference",
             null=null,
         )

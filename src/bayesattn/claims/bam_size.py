@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.models import SIZES, BayesForCausalLM
@@ -76,27 +77,22 @@ class BamSize(Study[SizeRecipe, Mapping[str, Counts]]):
         return self.verdict(
             judgement._replace(value=headline.prior),
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit=f"parameters in {HEADLINE}",
             null=headline.prior_with_location,
         )
 
     def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Counts]]) -> list[Picture]:
         """Counts over heads times layers."""
-        from matplotlib.figure import Figure
-
         models = next(iter(found.values()))
-        x = [counts.heads_layers for counts in models.values()]
-        figure = Figure(figsize=(7, 3.6), layout="constrained")
-        axes = figure.add_subplot(xscale="log", yscale="log")
+        counts = models.values()
+        x = [one.heads_layers for one in counts]
+        figure, (axes,) = panels(size=(7, 3.6))
         axes.plot(x, [2 * n for n in x], "--", color="C0", label="2 · heads · layers")
-        axes.plot(
-            x, [counts.prior for counts in models.values()], "o", color="C0", label="prior, counted"
-        )
+        axes.plot(x, [one.prior for one in counts], "o", color="C0", label="prior, counted")
         axes.plot(x, x, "--", color="C1", label="heads · layers")
-        axes.plot(
-            x, [counts.ssmax for counts in models.values()], "s", color="C1", label="SSMax, counted"
-        )
+        axes.plot(x, [one.ssmax for one in counts], "s", color="C1", label="SSMax, counted")
+        axes.set(xscale="log", yscale="log")
         axes.set_xticks(x, list(models))
         axes.minorticks_off()
         axes.set(xlabel="model, placed at heads · layers", ylabel="trained parameters")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Generator
 
+from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.dynamics.em import (
     CHAIN,
@@ -168,7 +169,6 @@ class DynamicsEM(Study[EMRecipe, Speeds]):
             name: [one.doublings[name] for one in found.values()]
             for name in next(iter(found.values())).doublings
         }
-        judgement = judge_effect(speeds[EM])
         names = [
             TWO_FORWARDS,
             f"{TWO_FORWARDS}, {EQUAL_COST}",
@@ -181,25 +181,20 @@ class DynamicsEM(Study[EMRecipe, Speeds]):
             f"{name} {sum(one.tuned[name].at_the_edge for one in found.values())}"
             for name in (SGD, EM)
         )
-        reason = (
-            f"{judgement.reason} In doublings: {shown}. Seeds whose chosen rate is the smallest or "
-            f"largest on offer: {edges}."
-        )
         return self.verdict(
-            judgement._replace(reason=reason),
+            judge_effect(speeds[EM]),
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="doublings of the speed of SGD",
             null=float(np.mean(speeds[OTHER_START])),
+            note=f"In doublings: {shown}. Seeds whose chosen rate is the smallest or largest on "
+            f"offer: {edges}.",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Fresh loss of the tuned schedules, and what every rate gives."""
-        from matplotlib.figure import Figure
-
         recipe = self.recipes[tier]
-        figure = Figure(figsize=(8.5, 3.6), layout="constrained")
-        losses, sweep = figure.subplots(1, 2)
+        figure, (losses, sweep) = panels(2, size=(8.5, 3.6))
         lowest = math.inf
         for colour, name in enumerate(SCHEDULES):
             style = "--" if name == TWO_FORWARDS else "-"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesattn.claims.geometry import NEVER, GeometryRecipe, average, training
+from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
@@ -105,46 +106,38 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
             )
             for kind in SLOW
         }
-        judgement = judge_all(parts)
         steps = ", ".join(
             f"{kind} {average(one.training[kind].settled for one in seeds):.0f}" for kind in DRAWN
         )
         twice = average(one.twice_the_end for one in seeds)
         beyond = average(one.after_attention[PRECISION].beyond for one in seeds)
-        reason = (
-            f"{judgement.reason} Settled at step: {steps}; error at most twice its end from step "
-            f"{twice:.0f} on, {beyond:.2g} doublings later than attention settles, beyond the "
-            "straight path."
-        )
         return self.verdict(
-            judgement._replace(reason=reason),
+            judge_all(parts),
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="doublings of training, beyond the straight path",
             null=0.0,
+            note=f"Settled at step: {steps}; error at most twice its end from step {twice:.0f} on, "
+            f"{beyond:.2g} doublings later than attention settles, beyond the straight path.",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """How much of the way is left, in training and on the straight path."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8, 3), layout="constrained")
+        figure, both = panels(2, size=(8, 3), sharey=True)
         steps = next(iter(found.values())).steps
-        panels = {
+        titles = {
             "training": [one.training for one in found.values()],
             "straight path": [one.straight for one in found.values()],
         }
-        for axes, (title, seeds) in zip(
-            figure.subplots(1, 2, sharey=True), panels.items(), strict=True
-        ):
+        for axes, (title, seeds) in zip(both, titles.items(), strict=True):
             for kind, colour in DRAWN.items():
                 left = _left([ways[kind] for ways in seeds])
                 axes.plot(steps, left, "o-", ms=3, color=colour, label=_label(kind))
             axes.axhline(0.1, color="grey", ls=":")
             axes.set_xscale("symlog", linthresh=steps[1])
             axes.set(title=title, xlabel="step", xlim=(0, steps[-1]))
-        figure.axes[0].set_ylabel("left of the way to the end")
-        figure.axes[1].legend(fontsize=8)
+        both[0].set_ylabel("left of the way to the end")
+        both[1].legend(fontsize=8)
         return [Picture("settling", figure, CAPTION, "Falling curves over the steps, two panels.")]
 
     def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:

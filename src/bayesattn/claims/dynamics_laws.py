@@ -150,7 +150,7 @@ class GradientLawStudy(Study[LawRecipe, Law]):
         return self.verdict(
             judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="largest relative difference",
             null=weakest,
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from bayesattn.claims.geometry import VARIANTS, GeometryStudy, average, each, trained_model
+from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.ledger.study import Picture, Tier, Verdict
@@ -99,19 +100,18 @@ class GeometryFFN(GeometryStudy[Sublayers]):
         )
         untrained = [one.gains["entropy"].difference_untrained for one in by_variant[decided]]
         return self.verdict(
-            judgement._replace(reason=f"{judgement.reason} Error: {costs}."),
+            judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="R² gained by feed-forward parts beyond attention",
             null=average(untrained),
+            note=f"Error: {costs}.",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Gains by layer."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8, 3), layout="constrained")
-        for axes, variant in zip(figure.subplots(1, 2, sharey=True), VARIANTS, strict=True):
+        figure, both = panels(2, size=(8, 3), sharey=True)
+        for axes, variant in zip(both, VARIANTS, strict=True):
             for colour, kind in enumerate(SUBLAYERS):
                 for one in found.values():
                     gains = one[variant].gains["entropy"].by_layer[kind]
@@ -121,7 +121,7 @@ class GeometryFFN(GeometryStudy[Sublayers]):
                     axes.plot(places, gains, "o", color=f"C{colour}", alpha=0.7)
             axes.axhline(0, color="grey", lw=1)
             axes.set(title=variant, xlabel="layer (left: attention, right: feed-forward)")
-        figure.axes[0].set_ylabel("gain in R² of the entropy")
+        both[0].set_ylabel("gain in R² of the entropy")
         caption = "What a linear probe gains from each sublayer; a point is a seed."
         return [Picture("gains", figure, caption, "Points by layer and sublayer, two panels.")]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesattn.claims.geometry import AGAIN, GeometryStudy, Layers, average, each, trained_model
+from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Verdict
 from bayesattn.probes.focusing import Focus, measure_focusing
@@ -84,24 +85,19 @@ class GeometryFocusing(GeometryStudy[Focusing]):
                 ),
             }
         )
-        reason = (
-            f"{judgement.reason} Layer by layer, mass {_by_layer(masses)}, "
-            f"entropy {_by_layer(entropies)}."
-        )
         return self.verdict(
-            judgement._replace(reason=reason, value=rise.value, interval=rise.interval),
+            judgement,
+            shown=rise,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="more attention on consistent pairs in the last layer than in the first",
             null=untrained,
+            note=f"Layer by layer, mass {_by_layer(masses)}, entropy {_by_layer(entropies)}.",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Mass and entropy over the layers."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7.5, 3), layout="constrained")
-        mass, entropy = figure.subplots(1, 2)
+        figure, (mass, entropy) = panels(2, size=(7.5, 3))
         for model in each(found, AGAIN):
             for axes, layers in ((mass, model.mass[CONSISTENT]), (entropy, model.entropy)):
                 axes.plot(layers.trained, "o-", color="C0")

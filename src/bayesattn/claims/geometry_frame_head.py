@@ -18,6 +18,7 @@ from bayesattn.claims.geometry import (
     each,
     trained_model,
 )
+from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.ledger.exhibits import heatmap_exhibit
@@ -137,21 +138,19 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
             f"{average(one.times_whole for one in each(found, variant)):.3g} if {variant}"
             for variant in VARIANTS
         )
-        reason = f"{judgement.reason} Without it the error is this many times larger: {times}."
         return self.verdict(
-            judgement._replace(reason=reason),
+            judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit=unit,
             null=null,
+            note=f"Without it the error is this many times larger: {times}.",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Costs of first-layer heads in order."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8, 3), layout="constrained")
-        for axes, variant in zip(figure.subplots(1, 2, sharey=True), VARIANTS, strict=True):
+        figure, both = panels(2, size=(8, 3), sharey=True)
+        for axes, variant in zip(both, VARIANTS, strict=True):
             models = each(found, variant)
             zeros = [one.costs["zero"] for one in models]
             for colour, zero in enumerate(zeros):
@@ -161,7 +160,7 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
             feed = average(zero.feed_forward[0].mae for zero in zeros)
             axes.axhline(feed, color="grey", ls="--")
             axes.set(title=variant, xlabel="head of the first layer, most costly first")
-        figure.axes[0].set_ylabel("cost, bits of entropy error")
+        both[0].set_ylabel("cost, bits of entropy error")
         caption = (
             "What each head of the first layer costs if set to zero, one line per seed; dotted: a "
             "random subspace as wide as a head; dashed: the feed-forward part."

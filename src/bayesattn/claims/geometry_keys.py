@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from bayesattn.claims.geometry import VARIANTS, GeometryStudy, average, each, trained_model
+from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Verdict
 from bayesattn.probes.keys import KeyFrame, measure_keys, pair_cosine
@@ -93,24 +94,20 @@ class GeometryKeys(GeometryStudy[Mapping[str, Frame]]):
             for variant, frames in keys.items()
         )
         chance = average(frame.best_random for frame in keys[VARIANTS[0]])
-        reason = (
-            f"{judgement.reason} The most orthogonal head has {best}; "
-            f"the best of as many random heads {chance:.3g}."
-        )
         return self.verdict(
-            judgement._replace(reason=reason),
+            judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="mean |cos| of first-layer keys",
             null=random,
+            note=f"The most orthogonal head has {best}; the best of as many random heads "
+            f"{chance:.3g}.",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Every head of every seed, before and after training."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8, 3), layout="constrained")
-        for axes, variant in zip(figure.subplots(1, 2, sharey=True), VARIANTS, strict=True):
+        figure, both = panels(2, size=(8, 3), sharey=True)
+        for axes, variant in zip(both, VARIANTS, strict=True):
             for column, symbols in enumerate(SYMBOLS):
                 for frame in (one[symbols] for one in each(found, variant)):
                     for place, heads in enumerate((frame.untrained, frame.cosine)):
@@ -123,7 +120,7 @@ class GeometryKeys(GeometryStudy[Mapping[str, Frame]]):
                 [0, 1, 3, 4],
                 [f"{symbols},\n{when}" for symbols in SYMBOLS for when in ("untrained", "trained")],
             )
-        figure.axes[0].set_ylabel("mean |cos| (dotted: random)")
+        both[0].set_ylabel("mean |cos| (dotted: random)")
         caption = "Mean |cos| between the first layer's keys of all symbols; a point is a head."
         return [Picture("cosines", figure, caption, "Points for each head, a line for chance.")]
 

@@ -21,6 +21,7 @@ from bayesattn.claims.geometry import (
     each,
     trained_model,
 )
+from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.exhibits import manifold_exhibit
 from bayesattn.ledger.study import Exhibit, Picture, Tier, Verdict
@@ -103,26 +104,21 @@ class GeometryValues(GeometryStudy[Geometry]):
         }
         judgement = judge_all(parts)
         ordered = judgement.reason.startswith(order)
-        reason = (
-            f"{judgement.reason} Share {average(shares):.2f}, participation "
-            f"ratio {average(s.participation.trained for s in states):.1f}, order "
-            f"{average(orders):.2f}; the entropy is decodable with "
-            f"R² {average(s.decodability.trained for s in states):.2f}."
-        )
         return self.verdict(
-            judgement._replace(reason=reason),
+            judgement,
             tier=tier,
-            seeds=tuple(found),
+            seeds=found,
             unit="|correlation| with entropy" if ordered else "of the variance on one axis",
             null=untrained if ordered else average(s.share.untrained for s in states),
+            note=f"Share {average(shares):.2f}, participation "
+            f"ratio {average(s.participation.trained for s in states):.1f}, order "
+            f"{average(orders):.2f}; the entropy is decodable with "
+            f"R² {average(s.decodability.trained for s in states):.2f}.",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Share and order of each kind of state in the last layer."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8, 2.6), layout="constrained")
-        share, order = figure.subplots(1, 2, sharey=True)
+        figure, (share, order) = panels(2, size=(8, 2.6), sharey=True)
         for row, kind in enumerate(KINDS):
             for state in (model.last(kind) for model in each(found, AGAIN)):
                 for axes, pair in ((share, state.share), (order, state.order)):
