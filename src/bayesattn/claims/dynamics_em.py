@@ -223,7 +223,7 @@ class DynamicsEM(Study[EMRecipe, Speeds]):
 def _fresh(curves: Curves) -> Fresh:
     lowest = int(curves.loss.argmin())
     return Fresh(
-        loss=curves.loss.tolist(),
+        loss=curves.loss.numpy().tolist(),
         gap=curves.loss[lowest].item() - chain_floor(),
         accuracy=curves.accuracy[lowest].item(),
         entropy=curves.entropy[lowest].item(),
@@ -232,7 +232,7 @@ def _fresh(curves: Curves) -> Fresh:
 
 def _finite(curves: Curves) -> list[float]:
     """Mean loss at every rate, held where it diverged."""
-    return curves.loss.mean(-1).nan_to_num(nan=DIVERGED).clamp(max=DIVERGED).tolist()
+    return curves.loss.mean(-1).nan_to_num(nan=DIVERGED).clamp(max=DIVERGED).numpy().tolist()
 
 
 def _published(train: Problem, start: Weights, recipe: EMRecipe) -> float:

@@ -215,7 +215,7 @@ class DynamicsValues(GradientLawStudy):
         found = head_dynamics(model, batch, layer)
         truth = autograd.value_gradient(model, batch, layer)
         wrong = {
-            name: (alpha.mT @ found.upstream).unflatten(1, (found.kv_heads, -1)).sum(2)
+            name: _by_value(alpha.mT @ found.upstream, found.kv_heads)
             for name, alpha in _wrong_weights(found).items()
         }
         return Sides(found.value_gradient, truth, wrong)
@@ -234,6 +234,11 @@ def _routing_sides(routing: Routing, truth: Tensor, generator: Generator) -> Sid
         * shuffled(routing.advantage, routing.visible, generator),
     }
     return Sides(routing.score_gradient, truth, wrong)
+
+
+def _by_value(heads: Tensor, kv_heads: int) -> Tensor:
+    """[B, heads, T, d] as the sum of those that share a value."""
+    return heads.reshape(len(heads), kv_heads, -1, *heads.shape[2:]).sum(2)
 
 
 def _wrong_weights(routing: Routing) -> dict[str, Tensor]:
@@ -276,7 +281,7 @@ def _compare(sides: Sides) -> Place:
     size = _largest(sides.truth)
 
     def differences(side: Tensor) -> list[float]:
-        return (_largest(side - sides.truth) / size).tolist()
+        return (_largest(side - sides.truth) / size).detach().numpy().tolist()
 
     wrong = {name: differences(side) for name, side in sides.wrong.items()}
     return Place(law=differences(sides.law), wrong=wrong)

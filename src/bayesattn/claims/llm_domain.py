@@ -161,7 +161,7 @@ def _values(reader: Subject, sets: Mapping[str, PromptSet]) -> tuple[Tensor, Ten
     tokens = [tokens for own in sets.values() for tokens in own.tokens]
     seen = capture_prompts(reader, tokens, ["values", "logits"])
     values, bits = seen.values[-1].flatten(1).double(), entropy_of(seen.logits)
-    return values.unflatten(0, (len(sets), -1)), bits.unflatten(0, (len(sets), -1))
+    return values.reshape(len(sets), -1, values.shape[1]), bits.reshape(len(sets), -1)
 
 
 def read_sets(values: Tensor, bits: Tensor, each: int, seed: int) -> Reading:
@@ -169,7 +169,7 @@ def read_sets(values: Tensor, bits: Tensor, each: int, seed: int) -> Reading:
     mixed = _spreads(torch.stack(mixtures(values, each, Generator().manual_seed(seed))))
     return Reading(
         domains=dict(zip(DOMAINS, _spreads(values), strict=True)),
-        bits=dict(zip(DOMAINS, bits.mean(1).tolist(), strict=True)),
+        bits=dict(zip(DOMAINS, bits.mean(1).numpy().tolist(), strict=True)),
         mixed=Spread(
             share=float(np.mean([one.share for one in mixed])),
             two=float(np.mean([one.two for one in mixed])),
@@ -186,7 +186,7 @@ def mixtures(values: Tensor, each: int, generator: Generator) -> list[Tensor]:
     count = len(values)
     if each % count:
         raise ValueError(f"each must be a multiple of {count}, the number of domains, not {each}")
-    words = values.unflatten(1, (len(ENDINGS), each))
+    words = values.reshape(count, len(ENDINGS), each, -1)
     found: list[Tensor] = []
     for _ in range(MIXTURES):
         order = torch.rand(words.shape[:3], generator=generator).argsort(-1)[..., : each // count]
@@ -201,5 +201,5 @@ def _spreads(sets: Tensor) -> list[Spread]:
     columns = shares(gram(sets, ones, standardise=True), ones)
     return [
         Spread(share=share, two=two, participation=participation)
-        for share, two, participation in zip(*(x.tolist() for x in columns), strict=True)
+        for share, two, participation in zip(*(x.numpy().tolist() for x in columns), strict=True)
     ]
