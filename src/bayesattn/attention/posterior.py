@@ -52,17 +52,11 @@ class _More(TypedDict, total=False):
 
 @overload
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, prior: AnyPrior = None, **more: Unpack[_More]
+    q: Tensor, k: Tensor, v: Tensor, prior: AnyPrior = None, **_: Unpack[_More]
 ) -> Tensor: ...
 @overload
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    prior: AnyPrior = None,
-    *,
-    tolerance: float,
-    **more: Unpack[_More],
+    q: Tensor, k: Tensor, v: Tensor, prior: AnyPrior = None, *, tolerance: float, **_: Unpack[_More]
 ) -> Certified: ...
 @overload
 def attend(
@@ -72,7 +66,7 @@ def attend(
     prior: AnyPrior = None,
     *,
     decompose: Literal[True],
-    **more: Unpack[_More],
+    **_: Unpack[_More],
 ) -> Decomposed: ...
 def attend(
     q: Tensor,

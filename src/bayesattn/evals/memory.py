@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
-GIBIBYTE = 1 << 30
+from bayesattn.system import GIBIBYTE
+
 MEMORY = 2 * GIBIBYTE
 """Ceiling of what reading may take beyond the model itself."""
 LARGEST_CHUNK = 4096
@@ -25,6 +26,10 @@ _FEWEST = 16  # tokens; with smaller chunks a prompt would take days
 _FIXED = 96 << 20  # scratch of kernels, and memory that allocators keep
 # Hidden states alive at once in a layer: residual, normalised, q, k, v, attended, projected, spare.
 _STATES = 8
+
+
+def config_of(model: PreTrainedModel) -> Any:
+    return model.config.get_text_config(decoder=True)
 
 
 def chunk_size(
@@ -39,10 +44,10 @@ def chunk_size(
         every: logits are wanted after every token, not after a few.
         memory: bytes.
     """
-    config: Any = model.config.get_text_config(decoder=True)
+    config = config_of(model)
     size = model.dtype.itemsize
     heads, hidden = config.num_attention_heads, config.hidden_size
-    inner = _number(config, "intermediate_size", 4 * hidden)
+    inner = getattr(config, "intermediate_size", None) or 4 * hidden
     states = size * (_STATES * hidden + 3 * inner)
     logits = 2 * 4 * config.vocab_size if every else 0
     spare = memory - _FIXED - batch * tokens * cache_bytes(model)
@@ -55,7 +60,6 @@ def chunk_size(
             f"{tokens:,} tokens need about {least:.1f} GiB for keys and values, more than the "
             f"{memory / GIBIBYTE:.1f} GiB allowed; allow more memory or take shorter prompts"
         )
-    chunk = min(chunk, tokens)
     if whole_only(model):
         if chunk < tokens:
             raise ValueError(
@@ -69,11 +73,12 @@ def chunk_size(
 
 def cache_bytes(model: PreTrainedModel) -> int:
     """Keys and values of one token."""
-    config: Any = model.config.get_text_config(decoder=True)
+    config = config_of(model)
     heads = config.num_attention_heads
-    width = _number(config, "head_dim", config.hidden_size // heads)
-    kv_heads = _number(config, "num_key_value_heads", heads)
-    layers = _number(config, "attention_layers", config.num_hidden_layers)
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    layers = getattr(config, "attention_layers", None)
+    layers = config.num_hidden_layers if layers is None else layers
     return 2 * layers * kv_heads * width * model.dtype.itemsize
 
 
@@ -82,14 +87,14 @@ def whole_only(model: PreTrainedModel) -> bool:
 
     Cached keys keep the angles of the call that wrote them.
     """
-    config: Any = model.config.get_text_config(decoder=True)
+    config = config_of(model)
     rope = getattr(config, "rope_parameters", None) or {}
     return rope.get("rope_type") in ("dynamic", "longrope")
 
 
 def longest_context(model: PreTrainedModel) -> int | None:
     """Tokens for which the model has learned positions; None if there is no such limit."""
-    config: Any = model.config.get_text_config(decoder=True)
+    config = config_of(model)
     limit: int | None = getattr(config, "max_position_embeddings", None)
     if limit is None:
         return None
@@ -113,18 +118,13 @@ def check_length(model: PreTrainedModel, tokens: int) -> None:
 
 def _bytes_per_pair(model: PreTrainedModel, heads: int) -> int:
     """Memory for each pair of query and key."""
-    config: Any = model.config.get_text_config(decoder=True)
+    config = config_of(model)
     eager = config._attn_implementation == "eager" or getattr(config, "kernel", None) == "dense"
     if eager:
         return 12 * heads  # scores, posterior and one in between, in float32
     if config.model_type == "bayesattn" and model.device.type == "cpu":
         return 0  # the strided kernel writes no matrix
     return 8  # a mask, and the same as numbers
-
-
-def _number(config: Any, name: str, default: int) -> int:
-    value = getattr(config, name, None)
-    return default if value is None else value
 
 
 class RoomLayer(DynamicLayer):

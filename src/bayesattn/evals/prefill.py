@@ -24,7 +24,14 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from bayesattn.evals.memory import MEMORY, check_length, chunk_size, make_room, whole_only
+from bayesattn.evals.memory import (
+    MEMORY,
+    check_length,
+    chunk_size,
+    config_of,
+    make_room,
+    whole_only,
+)
 from bayesattn.evals.prediction import evaluating
 
 TOGETHER = 8192  # tokens of short sequences that are read at once
@@ -215,8 +222,7 @@ def _work(start: int, stop: int, width: int) -> float:
 
 def _width(model: PreTrainedModel) -> int:
     """With so many tokens before it, a token's attention costs as much as its matrices."""
-    config: Any = model.config.get_text_config(decoder=True)
-    return 3 * getattr(config, "hidden_size", 1024)
+    return 3 * getattr(config_of(model), "hidden_size", 1024)
 
 
 def _common(a: Tensor, b: Tensor) -> int:
@@ -227,7 +233,7 @@ def _common(a: Tensor, b: Tensor) -> int:
 
 def _make_cache(model: PreTrainedModel, tokens: int) -> Cache | None:
     """Room for the prompt; None leaves the cache to models that keep more than keys and values."""
-    config: Any = model.config.get_text_config(decoder=True)
+    config = config_of(model)
     if not set(getattr(config, "layer_types", None) or _PLAIN) <= _PLAIN:
         return None
     return make_room(config.num_hidden_layers, tokens)

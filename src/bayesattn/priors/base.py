@@ -10,6 +10,7 @@ one entry in `bayesattn.priors.PRIORS`. Shapes: H heads, n distances.
 import itertools
 import math
 from abc import ABC, abstractmethod
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -99,9 +100,10 @@ class Prior(nn.Module, ABC):
 
     def draw(self, length: int = 128, ax: "Axes | None" = None) -> "Axes":
         """Draw the prior normalised over distances 0 .. length-1, one line per head."""
-        from matplotlib import pyplot
-
-        axes: Any = pyplot.figure(layout="constrained").add_subplot() if ax is None else ax
+        axes: Any = ax
+        if ax is None:
+            pyplot: Any = import_module("matplotlib.pyplot")
+            axes = pyplot.figure(layout="constrained").add_subplot()
         density = self.table(length).detach().softmax(dim=-1).cpu().numpy()
         for head in range(self.num_heads):
             axes.plot(density[head], label=f"head {head}")

@@ -35,17 +35,8 @@ def strided(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
     return _strided(q, k, v, terms.table, terms.content, terms.temper, *place, terms.scale)[0]
 
 
-def _terms(
-    q: Tensor,
-    table: Tensor,
-    content: Tensor | None,
-    temper: Tensor | None,
-    first: Tensor | None,
-    offset: int,
-    window: int | None,
-    exempt: int,
-    scale: float,
-) -> Terms:
+def _terms(q: Tensor, flat: tuple[Any, ...]) -> Terms:
+    table, content, temper, first, offset, window, exempt, scale = flat
     seen = Visibility(q.shape[2], offset, first, window, exempt)
     return Terms(table, content, temper, seen, scale)
 
@@ -58,7 +49,7 @@ def _terms(
 )
 def _strided(q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> tuple[Tensor, Tensor]:
     """Posterior mean and log-evidence."""
-    terms = _terms(q, *flat)
+    terms = _terms(q, flat)
     new = q.new_empty if terms.seen.first is None else q.new_zeros  # rows of padding stay 0
     out, evidence = new(q.shape), new(q.shape[:3], dtype=flat[0].dtype)
     for group in terms.seen.groups(terms.content, terms.temper):
@@ -84,7 +75,7 @@ def _strided_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, evidence: Tensor, *flat: Any
 ) -> tuple[Tensor, ...]:
     """Gradients of q, k, v, table, content and temper; empty for factors that are None."""
-    terms, table = _terms(q, *flat), flat[0]
+    terms, table = _terms(q, flat), flat[0]
     dq, dk, dv = (x.new_zeros(x.shape, dtype=table.dtype) for x in (q, k, v))
     dtable, *dfactors = (table.new_zeros(0 if x is None else x.shape) for x in terms[:3])
     for group in terms.seen.groups(terms.content, terms.temper):
