@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import pearsonr, spearmanr
 
 from bayesattn import linear
 from bayesattn.linear import held_out_errors, principal_axes
@@ -84,3 +85,23 @@ def test_principal_axes_are_those_of_the_covariance(rows):
     first = directions[0]
     torch.testing.assert_close(covariance @ first, lengths[0] ** 2 * first)
     assert (lengths.diff() <= 0).all()
+
+
+def test_weighted_correlations_are_those_of_copies(generator):
+    x = torch.randint(6, (15,), generator=generator).double()  # with ties
+    y = x + torch.randn(15, generator=generator, dtype=torch.float64)
+    weights = resampling_weights(15, 10)
+    ranked, plain = linear.spearman(x, y, weights), linear.correlation(x, y, weights)
+    for number, own in enumerate(weights):
+        a, b = copies(x, own), copies(y, own)
+        assert float(ranked[number]) == pytest.approx(spearmanr(a, b).statistic)
+        assert float(plain[number]) == pytest.approx(np.corrcoef(a, b)[0, 1])
+    assert float(linear.correlation(torch.ones(15).double(), y, weights)[0]) == 0
+
+
+def test_correlations_are_those_of_scipy(generator):
+    x = torch.randn(2, 50, generator=generator)
+    y = (x + torch.randn(2, 50, generator=generator)).round(decimals=0)
+    for number, flat in enumerate(zip(x.numpy(), y.numpy(), strict=True)):
+        assert float(linear.correlation(x, y)[number]) == pytest.approx(pearsonr(*flat).statistic)
+        assert float(linear.spearman(x, y)[number]) == pytest.approx(spearmanr(*flat).statistic)

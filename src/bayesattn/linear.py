@@ -1,4 +1,4 @@
-"""Ridge regression and principal components, in float64.
+"""Ridge regression, principal components and correlations, in float64.
 
 Ridge of y on x, both centred:
 
@@ -17,7 +17,8 @@ Principal components of a few rows in many dimensions, for many resamplings at o
     participation   (Σλ)² / Σλ²
 
 n is far below d in the second part, so nothing there is ever d × d. Means and deviations are those
-of the resample.
+of the resample. Correlations take such weights w, too; ranks are those of the expanded sample, and
+ties share theirs: rank_i = Σ_j w_j ([x_j < x_i] + ½ [x_j = x_i]).
 """
 
 from collections.abc import Iterator
@@ -89,6 +90,33 @@ def linear_cka(first: Tensor, second: Tensor) -> float:
     x, y = centred(first)[0], centred(second)[0]
     squares = [product.square().sum() for product in (x.T @ y, x.T @ x, y.T @ y)]
     return float(squares[0] / (squares[1] * squares[2]).sqrt())
+
+
+def correlation(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    """[...] Pearson's r over the last dimension [..., n]; 0 where one does not vary."""
+    x, y = torch.broadcast_tensors(x.double(), y.double())
+    weights = torch.ones_like(x) if weights is None else weights
+    total = weights.sum(-1, keepdim=True)
+    x, y = (z - (weights * z).sum(-1, keepdim=True) / total for z in (x, y))
+    spread = ((weights * x * x).sum(-1) * (weights * y * y).sum(-1)).sqrt()
+    products = (weights * x * y).sum(-1)
+    return torch.where(spread > 1e-12, products / spread.clamp(min=1e-12), 0.0)
+
+
+def ranks(x: Tensor, weights: Tensor | None = None) -> Tensor:
+    """[..., n] ranks along the last dimension."""
+    x = x.double() if weights is None else x.double().expand_as(weights)
+    weights = torch.ones_like(x) if weights is None else weights
+    values, order = x.sort(-1)
+    below = torch.nn.functional.pad(weights.gather(-1, order).cumsum(-1), (1, 0))
+    ends = (torch.searchsorted(values, x.contiguous(), right=right) for right in (False, True))
+    low, high = (below.gather(-1, end) for end in ends)
+    return (low + high) / 2
+
+
+def spearman(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    """[...] correlation of ranks."""
+    return correlation(ranks(x, weights), ranks(y, weights), weights)
 
 
 class Shares(NamedTuple):

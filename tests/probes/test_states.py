@@ -6,7 +6,6 @@ Principal components under weights, against copies of rows and plain numpy.
 import numpy as np
 import pytest
 import torch
-from scipy.stats import spearmanr
 
 from bayesattn import linear
 from bayesattn.linear import held_out_errors
@@ -15,9 +14,7 @@ from bayesattn.probes.criteria import entropy_axis
 from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.prompts import entropy_of, sample
-from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
 from bayesattn.probes.readout import decodability
-from bayesattn.stats import resampling_weights
 from tests.probes.llm.small import small_subject
 
 FEW = {"layer": 0, "kind": "values", "draws": 40, "permutations": 199}
@@ -195,15 +192,3 @@ def test_shuffled_columns_lose_an_axis(generator):
     value = linear.shares(linear.gram(rows, weights, standardise=True), weights).first
     null = states.permuted_shares(rows, 50, generator, standardise=True).first
     assert float(value) > 0.8 and float(null.max()) < 0.25
-
-
-def test_weighted_correlations_are_those_of_copies(generator):
-    x = torch.randint(6, (15,), generator=generator).double()  # with ties
-    y = x + torch.randn(15, generator=generator, dtype=torch.float64)
-    weights = resampling_weights(15, 10)
-    ranked, plain = weighted_spearman(x, y, weights), weighted_correlation(x, y, weights)
-    for number, own in enumerate(weights):
-        a, b = copies(x, own), copies(y, own)
-        assert float(ranked[number]) == pytest.approx(spearmanr(a, b).statistic)
-        assert float(plain[number]) == pytest.approx(np.corrcoef(a, b)[0, 1])
-    assert float(weighted_correlation(torch.ones(15).double(), y, weights)[0]) == 0

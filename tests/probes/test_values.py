@@ -3,17 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, pearsonr, spearmanr
+from scipy.stats import binom
 
 from bayesattn.probes.measured import plain
 from bayesattn.probes.readout import decode, fit, split, step_alone
 from bayesattn.probes.values import (
     components,
-    correlation,
     manifold,
     measure_values,
     participation,
-    ranks,
 )
 from bayesattn.tunnels import Bijection
 from tests.probes.common import BIJECTION, FILTER, WIDTH, model_of
@@ -47,15 +45,6 @@ def test_components_are_those_of_numpy(generator):
     np.testing.assert_allclose(found.scores.flatten(0, 1).var(0, correction=0), values, rtol=1e-9)
     expected = values.sum() ** 2 / (values**2).sum()
     assert float(participation(found.variances)) == pytest.approx(expected)
-
-
-def test_correlations_are_those_of_scipy(generator):
-    x = torch.randn(20, 5, generator=generator)
-    y = (x + torch.randn(20, 5, generator=generator)).round(decimals=0)
-    flat = x.flatten().numpy(), y.flatten().numpy()
-    assert float(correlation(x, y)) == pytest.approx(pearsonr(*flat).statistic, abs=1e-6)
-    spearman = correlation(ranks(x), ranks(y))
-    assert float(spearman) == pytest.approx(spearmanr(*flat).statistic, abs=1e-6)
 
 
 def test_an_axis_ordered_by_entropy_is_found(generator):

@@ -18,7 +18,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesattn.bits import LN2
-from bayesattn.probes.llm.resampled import weighted_spearman
+from bayesattn.linear import spearman
 from bayesattn.probes.measured import Measured, NotApplicableError, chance
 from bayesattn.stats import percentiles, resampling_weights
 
@@ -145,7 +145,7 @@ def _reduction(curves: Tensor) -> Tensor:
 
 def _depth(curves: Tensor) -> Tensor:
     depth = torch.arange(curves.shape[1]).double()
-    return weighted_spearman(depth, curves, torch.ones_like(curves))
+    return spearman(depth, curves)
 
 
 def _falling(curves: Tensor) -> Tensor:

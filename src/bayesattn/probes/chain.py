@@ -19,11 +19,11 @@ from torch import Generator, Tensor
 from bayesattn.bits import entropy
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.evals.prediction import evaluating
+from bayesattn.linear import spearman
 from bayesattn.models.architectures import Predictor
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
 from bayesattn.probes.readout import fit, split
-from bayesattn.probes.values import correlation, ranks
 from bayesattn.tunnels import Hops
 
 
@@ -96,7 +96,7 @@ def measure_chain(
         hops=hops,
         layers=layers,
         steps=_way(read / math.log2(tunnel.alphabet)),
-        order=None if flat else float(correlation(ranks(read), ranks(true))),
+        order=None if flat else float(spearman(read.flatten(), true.flatten())),
         decodability=None if flat else float(1 - error / spread),
     )
 

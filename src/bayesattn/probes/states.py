@@ -18,10 +18,9 @@ from functools import cache
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.linear import Shares, chunks, gram, shares
+from bayesattn.linear import Shares, chunks, correlation, gram, shares, spearman
 from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.ordering import shuffled_inside
-from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
 from bayesattn.probes.measured import (
     Measured,
     chance,
@@ -146,13 +145,12 @@ def _nulls(
             # few components are what is looked for, so here less is more
             sign = -1 if name.startswith(axes.PARTICIPATION) else 1
             p[name] = chance(sign * value[name], sign * null)
-    ones = torch.ones(permutations, len(bits), dtype=torch.float64)
     first, unit = axes.first_scores(rows, bits)
     orders = {
-        axes.SPEARMAN: weighted_spearman(first, bits[others], ones),
-        axes.PEARSON: weighted_correlation(first, bits[others], ones),
-        axes.NORM: weighted_correlation(first, rows.norm(dim=1)[others], ones),
-        axes.UNIT_SPEARMAN: weighted_spearman(unit, bits[others], ones),
+        axes.SPEARMAN: spearman(first, bits[others]),
+        axes.PEARSON: correlation(first, bits[others]),
+        axes.NORM: correlation(first, rows.norm(dim=1)[others]),
+        axes.UNIT_SPEARMAN: spearman(unit, bits[others]),
     }
     for name, null in orders.items():
         # the sign of a component is free, so null and sample both take the better one

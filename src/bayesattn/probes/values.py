@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 
 from bayesattn.bits import entropy
 from bayesattn.evals.fidelity import EVAL_SEED
-from bayesattn.linear import centred, participation, principal_axes
+from bayesattn.linear import centred, correlation, participation, principal_axes, spearman
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
 from bayesattn.probes.measured import (
@@ -149,7 +149,7 @@ def manifold(
             nulls={"white noise": noise.participation},
         ),
         order=_correlated(first, bits, others),
-        rank_order=float(correlation(ranks(first), ranks(bits)).abs()),
+        rank_order=float(spearman(first.flatten(), bits.flatten()).abs()),
         given_position=_given_position(first, bits, others),
         decodability=decode(x, bits[..., None], permutations=min(permutations, 99)).beside(
             step_alone=step_alone(bits[..., None])
@@ -165,25 +165,10 @@ def components(x: Tensor) -> Components:
     return Components(lengths.square() / len(rows), scores)
 
 
-def correlation(x: Tensor, y: Tensor) -> Tensor:
-    """Pearson's r over the last two dimensions [..., N, S]; 0 where one does not vary."""
-    x, y = (z - z.mean((-1, -2), keepdim=True) for z in (x, y))
-    top = (x * y).sum((-1, -2))
-    return top / (x.square().sum((-1, -2)) * y.square().sum((-1, -2))).sqrt().clamp(min=1e-300)
-
-
-def ranks(values: Tensor) -> Tensor:
-    """Ranks of all entries of [N, S]; ties share theirs."""
-    unique, place, count = values.flatten().unique(return_inverse=True, return_counts=True)
-    del unique
-    last = count.cumsum(0).double()
-    return (last - (count - 1) / 2)[place].view_as(values)
-
-
 def _correlated(first: Tensor, bits: Tensor, others: Tensor) -> Measured:
     """|r| with its interval over sequences; the sign of a component means nothing."""
-    value = float(correlation(first, bits).abs())
-    null = correlation(first, others).abs()
+    value = float(correlation(first.flatten(), bits.flatten()).abs())
+    null = correlation(first.flatten(), others.flatten(1)).abs()
     draws = resampling_weights(len(first), RESAMPLES)
     interval = percentiles(_weighted(first, bits, draws).abs())
     return Measured(

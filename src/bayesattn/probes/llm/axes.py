@@ -15,8 +15,7 @@ All for R resamplings at once: prompt i of n stands weights[r, i] times.
 import torch
 from torch import Tensor
 
-from bayesattn.linear import chunks, gram, scores, shares
-from bayesattn.probes.llm.resampled import weighted_correlation, weighted_spearman
+from bayesattn.linear import chunks, correlation, gram, scores, shares, spearman
 
 SHARE, TWO, PARTICIPATION = "share of PC 1", "share of PC 1 and 2", "participation ratio"
 SPEARMAN, PEARSON = "Spearman with entropy", "correlation with entropy"
@@ -51,11 +50,11 @@ def quantities(
         found[UNIT_SHARE].append(shares(at_unit, part).first)
         own, own_unit = (None, None) if reference is None else reference
         first = _signed(scores(scaled, part)[..., 0], bits, part, own)
-        found[SPEARMAN].append(weighted_spearman(first, bits, part))
-        found[PEARSON].append(weighted_correlation(first, bits, part))
-        found[NORM].append(weighted_correlation(first, norms, part).abs())
+        found[SPEARMAN].append(spearman(first, bits, part))
+        found[PEARSON].append(correlation(first, bits, part))
+        found[NORM].append(correlation(first, norms, part).abs())
         first = _signed(scores(at_unit, part)[..., 0], bits, part, own_unit)
-        found[UNIT_SPEARMAN].append(weighted_spearman(first, bits, part))
+        found[UNIT_SPEARMAN].append(spearman(first, bits, part))
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
@@ -94,8 +93,5 @@ def once(rows: Tensor) -> Tensor:
 
 def _signed(first: Tensor, bits: Tensor, weights: Tensor, like: Tensor | None) -> Tensor:
     """Scores [R, n], turned to rise with `like`, or with entropy."""
-    if like is None:
-        sign = weighted_spearman(first, bits, weights)
-    else:
-        sign = weighted_correlation(first, like, weights)
+    sign = spearman(first, bits, weights) if like is None else correlation(first, like, weights)
     return first * torch.where(sign < 0, -1.0, 1.0)[:, None]

@@ -32,6 +32,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesattn.bits import kl_divergence, log_probabilities
+from bayesattn.linear import correlation
 from bayesattn.probes.examination import Row, measured_row
 from bayesattn.probes.llm.interventions import (
     Axis,
@@ -44,7 +45,7 @@ from bayesattn.probes.llm.interventions import (
     random_axes,
     shift,
 )
-from bayesattn.probes.llm.ordering import correlation, order_of, readable
+from bayesattn.probes.llm.ordering import order_of, readable
 from bayesattn.probes.llm.replay import Replay, record
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula import binary_entropy

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesattn.linear import principal_axes
+from bayesattn.linear import correlation, principal_axes
 from bayesattn.probes.capture import hanging
 from bayesattn.probes.llm.heads import Heads
-from bayesattn.probes.llm.ordering import correlation, order_of
+from bayesattn.probes.llm.ordering import order_of
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import NotApplicableError
 
@@ -113,7 +113,7 @@ def estimate_axis(values: Tensor, bits: Tensor, layer: int) -> tuple[Tensor, Axi
             "choose a later layer"
         )
     direction = directions[0]
-    related = float(correlation((rows @ direction)[None], bits[None]))
+    related = float(correlation(rows @ direction, bits))
     if related < 0:
         direction, related = -direction, -related
     axis = Axis(

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.linear import gram, held_out_errors, scores, shares
-from bayesattn.probes.llm.resampled import weighted_correlation, weighted_ranks, weighted_spearman
+from bayesattn.linear import correlation, gram, held_out_errors, ranks, scores, shares, spearman
 from bayesattn.probes.measured import Measured, chance
 from bayesattn.stats import percentiles, resampling_weights
 
@@ -37,18 +36,6 @@ def first_component(states: Tensor, *, standardise: bool = False) -> Component:
     ones = torch.ones(states.shape[:2], dtype=torch.float64)
     grams = gram(states.double(), ones, standardise=standardise)
     return Component(scores(grams, ones)[..., 0], shares(grams, ones).first)
-
-
-def correlation(x: Tensor, y: Tensor) -> Tensor:
-    """[A] Pearson's r of x and y [A, N]; 0 where one does not vary."""
-    x, y = torch.broadcast_tensors(x.double(), y.double())
-    return weighted_correlation(x, y, torch.ones_like(x))
-
-
-def spearman(x: Tensor, y: Tensor) -> Tensor:
-    """[A] the same of ranks."""
-    x, y = torch.broadcast_tensors(x.double(), y.double())
-    return weighted_spearman(x, y, torch.ones_like(x))
 
 
 def order_of(states: Tensor, bits: Tensor) -> Tensor:
@@ -79,14 +66,13 @@ def order(
     None where one of the two does not vary inside any group.
     """
     groups = torch.zeros(len(x), dtype=torch.long) if groups is None else groups
-    ones = torch.ones(1, len(x), dtype=torch.float64)
-    a, b = (within(weighted_ranks(z.double()[None], ones)[0], groups) for z in (x, bits))
+    a, b = (within(ranks(z), groups) for z in (x, bits))
     if len(x) < FEWEST or min(float(z.square().mean()) for z in (a, b)) < NO_SPREAD:
         return None
-    value = float(correlation(a[None], b[None]).abs())
+    value = float(correlation(a, b).abs())
     exchanged = b[shuffled_inside(groups, permutations, Generator().manual_seed(seed))]
     null = correlation(a, exchanged).abs()
-    resampled = weighted_correlation(a, b, resampling_weights(len(x), RESAMPLES))
+    resampled = correlation(a, b, resampling_weights(len(x), RESAMPLES))
     return Measured(
         value=value,
         interval=percentiles(resampled.abs()),

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Generator, Tensor
 
+from bayesattn.linear import correlation, spearman
 from bayesattn.probes.examination import Row, measured_row
 from bayesattn.probes.llm import sula
 from bayesattn.probes.llm.causal import RANDOM_AXES, Intervention, intervene
-from bayesattn.probes.llm.ordering import Component, correlation, first_component, order, spearman
+from bayesattn.probes.llm.ordering import Component, first_component, order
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula_answers import Answers, answer, even_words, pick_labels, plain_encode
 from bayesattn.probes.measured import Measured, chance, mean_over_sequences
@@ -231,8 +232,8 @@ def _movement(answers: Answers, layer: int, name: str, component: Component) -> 
         order=order(scores, bits),
         given_shots=order(scores, bits, shots) if several else None,
         by_shots=by_shots if several else {},
-        shots=float(spearman(shots[None], scores[None])) if several else None,
-        length=float(spearman(answers.lengths[None], scores[None])) if uneven else None,
+        shots=float(spearman(shots, scores)) if several else None,
+        length=float(spearman(answers.lengths, scores)) if uneven else None,
         own=order(scores, answers.bits),
     )
 
@@ -277,4 +278,4 @@ def _error(bits: Tensor, target: Tensor, ideal: Tensor) -> Measured:
 def _pearson(x: Tensor, y: Tensor) -> float | None:
     if len(x) < 3 or float(y.var()) < 1e-12 or float(x.var()) < 1e-12:
         return None
-    return float(correlation(x[None], y[None]))
+    return float(correlation(x, y))
