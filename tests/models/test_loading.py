@@ -1,5 +1,10 @@
 """What is saved is what is loaded, to the bit and in the right precision."""
 
+import os
+import subprocess
+import sys
+import tempfile
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -8,6 +13,16 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from bayesattn.models import BayesForCausalLM, BayesModel
 from tests.models.common import PRIOR_NAMES, tiny_config, tiny_model, tokens
 
+HIDE = """
+import sys
+
+class Hide:
+    def find_spec(self, name, *_):
+        if name == "bayesattn":
+            raise ModuleNotFoundError("No module named 'bayesattn'", name=name)
+
+sys.meta_path.insert(0, Hide())
+"""
 OPTIONS = {
     "laplace": {"slopes": [0.3, 0.1, 0.01, 0.7]},
     "ggd": {"init": "mixed"},
@@ -28,7 +43,8 @@ def same_state(made, expected):
 def test_round_trip(prior, shared, tmp_path):
     model = tiny_model(prior=prior, prior_options=OPTIONS.get(prior), shared_prior=shared)
     model.save_pretrained(tmp_path)
-    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+    suffixes = {path.suffix for path in tmp_path.iterdir()}
+    assert suffixes == {".json", ".safetensors", ".md", ".py"}
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert type(loaded) is BayesForCausalLM
     assert not loaded.training
@@ -126,6 +142,68 @@ def test_a_half_filled_prior_keeps_what_was_loaded(tmp_path):
         torch.testing.assert_close(made.theta_beta, prior.theta_beta, rtol=0, atol=0)
         torch.testing.assert_close(made.theta_alpha, prior.theta_alpha, rtol=0, atol=0)
         assert made.theta_mu.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prior": "ggd"},
+        {"prior": "ggd", "prior_options": {"learn_mu": True}},
+        {"prior": "laplace"},
+        {"prior": "laplace", "prior_options": {"learned": True}, "ssmax_learned": False},
+        {"prior": "ggd", "shared_prior": True, "ssmax_learned": False, "encoding": "learned"},
+    ],
+)
+def test_what_is_frozen_stays_frozen(settings, tmp_path):
+    model = tiny_model(**settings)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    expected = {name: p.requires_grad for name, p in model.named_parameters()}
+    assert {name: p.requires_grad for name, p in loaded.named_parameters()} == expected
+    before = {name: p.detach().clone() for name, p in loaded.named_parameters()}
+    optimizer = torch.optim.AdamW(loaded.parameters(), lr=0.1, weight_decay=0.1)
+    for step in range(20):
+        ids = tokens(2, 9, seed=step)
+        loaded(ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for name, parameter in loaded.named_parameters():
+        assert torch.equal(parameter, before[name]) is not expected[name], name
+
+
+def elsewhere(code: str, *, hidden: bool) -> subprocess.CompletedProcess[str]:
+    """Run in a process that has not imported bayesattn, or does not even have it."""
+    if hidden:
+        code = HIDE + code
+    environment = os.environ | {"HF_MODULES_CACHE": tempfile.mkdtemp(), "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def test_elsewhere_a_saved_model_says_what_it_needs(tmp_path):
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "pip install bayesattn" in card and "import bayesattn" in card
+    load = f"AutoModelForCausalLM.from_pretrained({str(tmp_path)!r}, trust_remote_code=True)"
+    load = f"from transformers import AutoModelForCausalLM; model = {load}"
+    missing = elsewhere(load, hidden=True)
+    assert missing.returncode and "pip install bayesattn" in missing.stderr
+    again = tmp_path / "again"
+    found = elsewhere(f"{load}; model.save_pretrained({str(again)!r})", hidden=False)
+    assert found.returncode == 0, found.stderr
+    same_state(AutoModelForCausalLM.from_pretrained(again), model)
+    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert {path.name for path in again.iterdir()} == names
+    plain = elsewhere(load.replace(", trust_remote_code=True", ""), hidden=False)
+    assert plain.returncode and "trust_remote_code=True" in plain.stderr
+
+
+def test_a_model_card_that_is_there_is_kept(tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    tiny_model().save_pretrained(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "mine"
 
 
 def test_registered():

@@ -110,6 +110,14 @@ def test_another_config_is_refused(trained, corpus):
         toy_run(trained.folder, corpus, encoding="rope")
 
 
+def test_a_run_of_an_older_version_is_continued(tmp_path, trained, corpus):
+    run = toy_run(tmp_path / "run", corpus)
+    old = run.config["language"] | {"window": None, "rope_parameters": {}, "ssmax": True}
+    (run.folder / "config.json").write_text(json.dumps({**run.config, "language": old}))
+    (run.folder / "finished.json").unlink()
+    assert_same(trained, toy_run(tmp_path / "run", corpus))
+
+
 def test_mistakes_are_found_before_a_folder_is_made(tmp_path, corpus):
     empty = tmp_path / "empty.txt"
     empty.write_text("")
@@ -169,7 +177,8 @@ def test_an_export_is_the_same_model(tmp_path, trained):
     text = "The sky is blue. 12345"
     assert found.tokenizer(text).input_ids == original.tokenizer(text).input_ids
     assert (folder / "generation_config.json").exists()
-    assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors"}
+    suffixes = {path.suffix for path in folder.iterdir()}
+    assert suffixes == {".json", ".safetensors", ".md", ".py"}
     with pytest.raises(RunError, match="is there already: choose another folder"):
         export(trained, folder)
     with pytest.raises(ValueError, match="is no run, so it has no checkpoint of step 3"):

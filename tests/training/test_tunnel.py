@@ -1,4 +1,6 @@
+import json
 import math
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -102,6 +104,23 @@ def test_resuming_with_another_config_is_refused(tmp_path, tunnel, model, change
     train_tunnel(TUNNEL, SMALL, config(), tmp_path / "run")
     with pytest.raises(RunError, match=field):
         train_tunnel(tunnel, model, config(**changes), tmp_path / "run")
+
+
+def test_a_run_of_an_older_version_is_opened_and_continued(tmp_path):
+    settings = config(checkpoint_every=3)
+    model = Transformer(layers=1, width=8, heads=2, sliding_window=3, num_key_value_heads=1)
+    run = train_tunnel(TUNNEL, model, settings, tmp_path / "run")
+    old = {"name": "transformer", "layers": 1, "width": 8, "heads": 2, "kv_heads": 1, "window": 3}
+    old |= {"inner": None, "prior": "uniform", "prior_options": {}, "exempt_header": False}
+    training = {name: value for name, value in asdict(settings).items() if name != "lengths"}
+    kept = {**run.config, "architecture": old, "training": training}
+    (run.folder / "config.json").write_text(json.dumps(kept))
+    (run.folder / "finished.json").unlink()
+    again = train_tunnel(TUNNEL, model, settings, tmp_path / "run")
+    assert again.finished["metrics"] == run.finished["metrics"]
+    assert open_tunnel(again)[0].body.config.sliding_window == 3
+    with pytest.raises(RunError, match="architecture.sliding_window \\(3 there, 4 now\\)"):
+        train_tunnel(TUNNEL, replace(model, sliding_window=4), settings, tmp_path / "run")
 
 
 def test_a_run_of_something_else_is_no_predictor(tmp_path):

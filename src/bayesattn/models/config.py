@@ -183,6 +183,10 @@ class BayesConfig(PreTrainedConfig):
             setattr(config, name, config_dict[name])
         return found
 
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
+        """Do nothing: transformers would copy our source beside the weights."""
+
     def validate_architecture(self) -> None:
         """Raise ValueError with one sentence about the first setting that cannot work."""
         for name in _POSITIVE:
