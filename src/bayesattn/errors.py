@@ -1,4 +1,4 @@
-"""Mistakes of the person at the keyboard."""
+"""What goes wrong through no mistake of the program, each in one sentence to act on."""
 
 
 class UserError(ValueError):
@@ -7,6 +7,30 @@ class UserError(ValueError):
 
 class WriteError(UserError):
     """A file could not be written."""
+
+
+class TrainingError(UserError):
+    """Something is wrong with a run or its surroundings."""
+
+
+class RunError(TrainingError):
+    """The folder holds no such run, or one that may not be written now."""
+
+
+class DamagedRunError(RunError):
+    """A run is not what was written."""
+
+
+class DamagedCheckpointError(TrainingError):
+    """A checkpoint on disk is not what was written."""
+
+
+class DivergedError(TrainingError):
+    """The loss, the gradient or the weights are no finite numbers any more."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A training was stopped by Ctrl-C after saving; the message says how to go on."""
 
 
 EXTRAS = {

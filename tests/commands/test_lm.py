@@ -8,7 +8,7 @@ import pytest
 
 from bayesattn.commands.main import main
 from bayesattn.models.open import open_language
-from bayesattn.training import LANGUAGE_RECIPES, Run, language, timing
+from bayesattn.training import LANGUAGE_RECIPES, Run, language, loop
 from tests.training.language_toy import STEPS
 
 SMALL = ["--size", "nano", "--layers", "1", "--width", "16", "--heads", "2", "--length", "112"]
@@ -99,7 +99,7 @@ def test_minutes_are_counted_out_once(corpus, monkeypatch):
 
 
 def test_minutes_are_really_timed(corpus, monkeypatch):
-    monkeypatch.setattr(timing, "TIMED", 3)
+    monkeypatch.setattr(loop, "TIMED", 3)
     words = [*SMALL, "--batch-size", "4", "--corpus", str(corpus), "--threads", "1"]
     assert main(["lm", "train", *words, "--minutes", "0.001", "--out", "run"]) == 0
     assert Run.open("run").finished["step"] >= 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.training import TrainConfig, TunnelTask, train_language, train_tunnel
-from bayesattn.training.timing import steps_within
+from bayesattn.training.loop import steps_within
 from bayesattn.tunnels import Bijection
 from tests.training.language_toy import toy_language
 

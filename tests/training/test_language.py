@@ -8,9 +8,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from bayesattn.corpora import CorpusError, fingerprint, load_tokenizer
 from bayesattn.models.open import open_language
-from bayesattn.training import Run, RunError, export, train_language, train_tunnel
-from bayesattn.training.language_data import make_task
-from bayesattn.training.language_task import LanguageTask
+from bayesattn.training import Run, RunError, train_language, train_tunnel
+from bayesattn.training.language import LanguageTask, make_task
 from tests.training.language_toy import STEPS, toy_language, toy_run, toy_training, write_corpus
 from tests.training.test_tunnel import SMALL, TUNNEL, config
 from tests.training.toy import assert_same
@@ -170,7 +169,7 @@ def test_settings_that_need_no_training_can_change(tmp_path, corpus):
 
 
 def test_an_export_is_the_same_model(tmp_path, trained):
-    folder = export(trained, tmp_path / "deep" / "model")
+    folder = open_language(trained).export(tmp_path / "deep" / "model")
     found, original = open_language(folder), open_language(trained)
     assert torch.equal(logits(found.model), logits(original.model))
     assert (found.length, found.name) == (112, str(folder))
@@ -180,7 +179,7 @@ def test_an_export_is_the_same_model(tmp_path, trained):
     suffixes = {path.suffix for path in folder.iterdir()}
     assert suffixes == {".json", ".safetensors", ".md", ".py"}
     with pytest.raises(RunError, match="is there already: choose another folder"):
-        export(trained, folder)
+        open_language(trained).export(folder)
     with pytest.raises(ValueError, match="is no run, so it has no checkpoint of step 3"):
         open_language(folder, step=3)
     local = open_language(folder, sliding_window=4)
@@ -188,8 +187,8 @@ def test_an_export_is_the_same_model(tmp_path, trained):
 
 
 def test_an_earlier_checkpoint_can_be_exported(tmp_path, trained):
-    first = export(trained, tmp_path / "first", trained.steps()[0])
-    last = export(trained, tmp_path / "last")
+    first = open_language(trained, trained.steps()[0]).export(tmp_path / "first")
+    last = open_language(trained).export(tmp_path / "last")
     models = [open_language(folder).model for folder in (first, last)]
     assert not torch.equal(logits(models[0]), logits(models[1]))
 
@@ -200,7 +199,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path, trained, monkeypatch):
 
     monkeypatch.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", full)
     with pytest.raises(ValueError, match="Cannot write .*No space left on device"):
-        export(trained, tmp_path / "model")
+        open_language(trained).export(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 

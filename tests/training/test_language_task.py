@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from bayesattn.corpora import NeedleMaker, Prompts, Windows, load_tokenizer, windows
-from bayesattn.training.language_data import make_task
-from bayesattn.training.language_task import retrieved
+from bayesattn.training.language import make_task, retrieved
 from tests.training.language_toy import toy_language
 
 

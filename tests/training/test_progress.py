@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from bayesattn.training import progress
-from bayesattn.training.progress import Bar
+from bayesattn.training import reporting
+from bayesattn.training.reporting import Bar
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def screen(monkeypatch):
     console = Console(file=shown, force_terminal=True, width=200)
     monkeypatch.setattr("bayesattn.console.Console", lambda **_: console)
     clock = iter(range(0, 1000, 2))
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(reporting.time, "perf_counter", lambda: next(clock))
     return shown
 
 

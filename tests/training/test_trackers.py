@@ -4,15 +4,15 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from bayesattn.training import TrainingError, trackers, train_tunnel
-from bayesattn.training.trackers import require_tracker, tracking
+from bayesattn.training import TrainingError, reporting, train_tunnel
+from bayesattn.training.reporting import require_tracker, tracking
 from tests.training.test_tunnel import SMALL, TUNNEL, config
 from tests.training.toy import timeless, toy_config, toy_train
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "trackio"])
 def test_a_missing_package_is_named_before_anything_is_written(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(trackers, "find_spec", lambda _: None)
+    monkeypatch.setattr(reporting, "find_spec", lambda _: None)
     with pytest.raises(TrainingError, match=f"{name} is not installed: pip install 'bayesattn"):
         train_tunnel(TUNNEL, SMALL, config(track=name), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -14,8 +14,6 @@ from bayesattn.drawing import save_picture
 from bayesattn.evals.harness import Score, harness
 from bayesattn.evals.lengths import one_length
 from bayesattn.evals.priors import REACH, HeadPrior, Priors, factors_on_passkey, measure_priors
-from bayesattn.models.exporting import export
-from bayesattn.models.generation import generate
 from bayesattn.models.open import LanguageModel, find, open_language
 from bayesattn.runs import Run
 
@@ -41,13 +39,8 @@ class LanguageGenerate(Asking):
 
     def answer(self) -> Answer:
         prompt = sys.stdin.read() if self.prompt == "-" else self.prompt
-        added = generate(
-            self.source,
-            prompt,
-            tokens=self.tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-            step=self.step,
+        added = open_language(self.source, self.step).generate(
+            prompt, tokens=self.tokens, temperature=self.temperature, seed=self.seed
         )
         return Answer({"prompt": prompt, "continuation": added}, [prompt + added])
 
@@ -63,7 +56,7 @@ class LanguageExport:
 
     def run(self) -> int:
         with mistakes():
-            print(f"Wrote {export(self.source, self.folder, self.step)}.")
+            print(f"Wrote {open_language(self.source, self.step).export(self.folder)}.")
         return 0
 
 

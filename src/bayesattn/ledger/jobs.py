@@ -19,13 +19,12 @@ from typing import Any
 import torch
 
 from bayesattn import __version__
-from bayesattn.errors import UserError
+from bayesattn.errors import Interrupted, UserError
 from bayesattn.files import write_json
 from bayesattn.ledger.ledger import Failure
 from bayesattn.ledger.study import AnyStudy, PartedStudy, Tier
 from bayesattn.ledger.trained import Training
 from bayesattn.ledger.typed import to_plain
-from bayesattn.runs.errors import Interrupted
 from bayesattn.system import commit, keep_memory
 
 FOLDER = "measured"

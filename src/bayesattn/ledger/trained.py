@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bayesattn.errors import UserError
+from bayesattn.errors import DamagedCheckpointError, DamagedRunError, UserError
 from bayesattn.evals.fidelity import Fidelity, Part, measure
 from bayesattn.evals.lengths import stretch
 from bayesattn.files import aside
@@ -25,7 +25,6 @@ from bayesattn.models.cost import Shape, cost
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.open import open_tunnel
 from bayesattn.runs import Run
-from bayesattn.runs.errors import DamagedCheckpointError, DamagedRunError
 from bayesattn.system import free_memory
 from bayesattn.training import TrainConfig, language, train_tunnel, tunnel
 from bayesattn.training.language import train_language

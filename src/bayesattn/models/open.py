@@ -8,6 +8,7 @@ A name is the folder of a run, zoo:NAME, a folder of Hugging Face, a .gguf or .s
 installed package that carries a model, or a name on the hub.
 """
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from bayesattn import files
 from bayesattn.corpora import fingerprint, load_tokenizer
 from bayesattn.models.architectures import Predictor, build, make_architecture
 from bayesattn.models.choices import tokens_of
@@ -24,6 +26,7 @@ from bayesattn.models.hugging_face import (
     read_config,
     read_model,
     read_tokenizer,
+    without_bars,
 )
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.source import DEFAULT, Source, SourceError, find
@@ -53,6 +56,55 @@ class LanguageModel:
     length: int
     """Tokens it was trained at, or made for."""
     name: str
+
+    def generate(
+        self, prompt: str, *, tokens: int = 100, temperature: float = 0.0, seed: int = 0
+    ) -> str:
+        """What the model writes after `prompt`, at most so many `tokens`.
+
+        Temperature 0 always takes the most probable token; 1 draws as the model believes.
+        """
+        if tokens < 1:
+            raise ValueError(f"tokens must be 1 or more, not {tokens}.")
+        if not 0 <= temperature < float("inf"):
+            raise ValueError(f"temperature must be 0 or more, not {temperature}.")
+        model: Any = self.model
+        inputs = self.tokenizer(prompt, return_tensors="pt").to(model.device)
+        count = inputs["input_ids"].shape[1]
+        if count == 0:
+            raise ValueError("The prompt is empty: give the model some text to continue.")
+        options = {"do_sample": True, "temperature": temperature} if temperature else {}
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            output = model.generate(
+                inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                max_new_tokens=tokens,
+                pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
+                **options,
+            )
+        return str(self.tokenizer.decode(output[0, count:], skip_special_tokens=True))
+
+    def export(self, folder: Path | str) -> Path:
+        """Write model, tokenizer and generation config to a new `folder`; all of it or nothing.
+
+        `AutoModelForCausalLM.from_pretrained(folder)` loads it once bayesattn is imported.
+        """
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunError(f"{folder} is there already: choose another folder.")
+        temporary = folder.with_name(f"{files.TEMPORARY}{folder.name}")
+        with files.writing(str(folder), "choose another folder"):
+            try:
+                with without_bars():
+                    self.model.save_pretrained(temporary)
+                self.tokenizer.save_pretrained(temporary)
+                if folder.exists():
+                    folder.rmdir()
+                temporary.rename(folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+        return folder
 
 
 def open_tunnel(

@@ -1,7 +1,6 @@
 """Runs: directories that training fills and everything else reads."""
 
-from bayesattn.runs.checkpoint import Checkpoint, Tensors, load_model_tensors, model_tensors
-from bayesattn.runs.errors import (
+from bayesattn.errors import (
     DamagedCheckpointError,
     DamagedRunError,
     DivergedError,
@@ -9,6 +8,7 @@ from bayesattn.runs.errors import (
     RunError,
     TrainingError,
 )
+from bayesattn.runs.checkpoint import Checkpoint, Tensors, load_model_tensors, model_tensors
 from bayesattn.runs.run import Run
 
 __all__ = [

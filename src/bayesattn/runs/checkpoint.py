@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bayesattn import files
-from bayesattn.runs.errors import DamagedCheckpointError
+from bayesattn.errors import DamagedCheckpointError
 
 Tensors = dict[str, Tensor]
 

@@ -17,6 +17,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from bayesattn import files
+from bayesattn.errors import DamagedRunError, RunError
 from bayesattn.runs.checkpoint import (
     Checkpoint,
     Tensors,
@@ -26,7 +27,6 @@ from bayesattn.runs.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
-from bayesattn.runs.errors import DamagedRunError, RunError
 from bayesattn.system import commit, environment
 
 NOT_COMPARED = ("command", "training.track")

@@ -1,7 +1,6 @@
 """Training: one resumable loop for tunnels and language models, and the run directory it fills."""
 
 from bayesattn.errors import WriteError
-from bayesattn.models.exporting import export
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.runs import (
     Checkpoint,
@@ -14,10 +13,10 @@ from bayesattn.runs import (
 )
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.language import train_language
+from bayesattn.training.learner import Task
 from bayesattn.training.loop import Result, train
 from bayesattn.training.recipes import LANGUAGE_RECIPES
 from bayesattn.training.schedule import WATCH_SEED, checkpoint_steps, warmup_stable_decay
-from bayesattn.training.task import Task
 from bayesattn.training.tunnel import TunnelTask, train_tunnel
 
 __all__ = [
@@ -37,7 +36,6 @@ __all__ = [
     "TunnelTask",
     "WriteError",
     "checkpoint_steps",
-    "export",
     "train",
     "train_language",
     "train_tunnel",

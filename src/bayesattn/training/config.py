@@ -1,8 +1,9 @@
 """How to train: one flat config for tunnels and language models."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from bayesattn.checks import Strict, changed_fields
 from bayesattn.training.schedule import (
@@ -73,55 +74,52 @@ class TrainConfig(Strict):
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))  # JSON gives a list
         object.__setattr__(self, "lengths", tuple(self.lengths))
-        for name in ("steps", "batch_size", "log_every", "accumulate"):
-            _require(getattr(self, name) >= 1, name, "1 or more", getattr(self, name))
+        self._require(
+            "1 or more",
+            lambda value: value >= 1,
+            *("steps", "batch_size", "log_every", "accumulate"),
+            *("evaluate_every", "checkpoint_every", "threads"),
+        )
+        self._require("positive", lambda value: 0 < value < math.inf, "lr", "clip")
+        self._require(
+            "0 or more", lambda value: 0 <= value < math.inf, "prior_lr", "weight_decay", "target"
+        )
+        self._require("between 0 and 2^63 - 1", lambda value: 0 <= value < 2**63, "seed")
+        self._require("between 0 and 1", lambda value: 0 < value < 1, "ema")
+        self._require(
+            "two numbers from 0 to below 1",
+            lambda value: len(value) == 2 and all(0 <= beta < 1 for beta in value),
+            "betas",
+        )
+        self._require(
+            "one or more positive multiples",
+            lambda value: value and all(0 < length < math.inf for length in value),
+            "lengths",
+        )
+        self._require(
+            "a share from 0 to 1", lambda value: 0 <= value <= 1, "warmup", "decay", "floor"
+        )
         if self.batch_size % self.accumulate:
             raise ValueError(
                 f"batch_size {self.batch_size} cannot be cut into {self.accumulate} equal pieces: "
                 "choose a multiple, or another accumulate."
             )
-        for name in ("evaluate_every", "checkpoint_every", "threads"):
-            value = getattr(self, name)
-            _require(value is None or value >= 1, name, "1 or more", value)
-        for name in ("lr", "clip"):
-            value = getattr(self, name)
-            _require(value is None or 0 < value < math.inf, name, "positive", value)
-        for name in ("prior_lr", "weight_decay", "target"):
-            value = getattr(self, name)
-            _require(value is None or 0 <= value < math.inf, name, "0 or more", value)
-        _require(0 <= self.seed < 2**63, "seed", "between 0 and 2^63 - 1", self.seed)
-        _require(self.ema is None or 0 < self.ema < 1, "ema", "between 0 and 1", self.ema)
-        _require(
-            len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas),
-            "betas",
-            "two numbers from 0 to below 1",
-            self.betas,
-        )
-        _require(
-            len(self.lengths) > 0 and all(0 < length < math.inf for length in self.lengths),
-            "lengths",
-            "one or more positive multiples",
-            self.lengths,
-        )
-        _require(self.warmup >= 0, "warmup", "a share from 0 to 1", self.warmup)
-        _require(self.decay >= 0, "decay", "a share from 0 to 1", self.decay)
-        _require(self.warmup <= 1, "warmup", "a share from 0 to 1", self.warmup)
-        _require(0 <= self.floor <= 1, "floor", "a share from 0 to 1", self.floor)
         if self.schedule == "wsd" and self.warmup + self.decay > 1:
             raise ValueError(
                 f"warmup and decay are shares of the steps and may not exceed 1 together, "
                 f"but {self.warmup} + {self.decay} does."
             )
-        for name, allowed in (
-            ("optimizer", ("adamw", "muon", "radam")),
-            ("labels", ("posterior", "sampled")),
-            ("schedule", ("wsd", "cosine")),
-            ("precision", ("fp32", "bf16")),
-            ("track", (None, "tensorboard", "trackio")),
-        ):
-            if getattr(self, name) not in allowed:
-                words = " or ".join(choice or "nothing" for choice in allowed)
-                raise ValueError(f"{name} must be {words}, not {getattr(self, name)!r}.")
+        for name in ("optimizer", "labels", "schedule", "precision", "track"):
+            words = _words(get_type_hints(TrainConfig)[name])
+            if getattr(self, name) not in words:
+                allowed = " or ".join(word or "nothing" for word in words)
+                raise ValueError(f"{name} must be {allowed}, not {getattr(self, name)!r}.")
+
+    def _require(self, allowed: str, good: Callable[[Any], bool], *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not good(value):
+                raise ValueError(f"{name} must be {allowed}, not {value}.")
 
     @property
     def evaluation_steps(self) -> int:
@@ -139,6 +137,7 @@ class TrainConfig(Strict):
         return changed_fields(self)
 
 
-def _require(good: bool, name: str, allowed: str, value: object) -> None:
-    if not good:
-        raise ValueError(f"{name} must be {allowed}, not {value}.")
+def _words(kind: Any) -> tuple[str | None, ...]:
+    """The words of a Literal, or of a Literal that may also be None."""
+    found = get_args(kind)
+    return found if type(None) not in found else (None, *get_args(found[0]))

@@ -1,16 +1,50 @@
-"""Training a language model."""
+"""Training a language model on the next tokens of text, and of needle prompts in front of it.
 
+    loss = - Σ ln q(token_t | tokens before it) / number of targets
+
+A target is any token that has another one of its document before it: no document is predicted from
+the one before. Shapes: B sequences, L tokens, N prompts.
+"""
+
+import hashlib
+import math
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bayesattn.corpora import load_tokenizer
+import torch
+from filelock import FileLock
+from torch import Generator, Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from bayesattn.corpora import (
+    Mixture,
+    NeedleMaker,
+    Prompts,
+    TokenStore,
+    Windows,
+    fingerprint,
+    load_tokenizer,
+    prepare,
+    windows,
+)
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.runs import Run
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.language_data import make_task
-from bayesattn.training.loop import finish, in_present_words, shared_run
-from bayesattn.training.timing import steps_within
-from bayesattn.training.trackers import require_tracker
+from bayesattn.training.loop import finish, in_present_words, shared_run, steps_within
+from bayesattn.training.reporting import require_tracker
+from bayesattn.training.schedule import WATCH_SEED
+
+PIECE = 16
+"""Held-out windows that are evaluated together."""
+IGNORED = -100
+WATCHED = 64
+"""Held-out windows of the evaluation during training."""
+PROMPTS = 20
+"""Needle prompts of it, from the first to the last depth."""
+HAYSTACK = 2**20
+"""Tokens of the corpus that essays are cut from."""
 
 
 def train_language(
@@ -73,3 +107,135 @@ def _finished(folder: Path | str, config: dict[str, Any]) -> Run | None:
     if run.finished:
         run.require_same(config | {"data": run.config.get("data")}, in_present_words)
     return run if run.finished else None
+
+
+@dataclass(frozen=True)
+class LanguageBatch:
+    """Windows, and how many targets a row of the whole batch has on average.
+
+    Rows have different numbers of targets. Dividing by the same number everywhere makes the mean
+    over equal parts of a batch the mean over all of its targets.
+    """
+
+    windows: Windows
+    targets: float
+
+    def rows(self, rows: slice) -> "LanguageBatch":
+        """Some of the sequences."""
+        return LanguageBatch(self.windows.rows(rows), self.targets)
+
+    def to(self, device: torch.device | str) -> "LanguageBatch":
+        """The same batch on another device."""
+        return LanguageBatch(self.windows.to(device), self.targets)
+
+
+class LanguageTask:
+    """Cross-entropy of the next token; loss on held-out text, and needles found.
+
+    Args:
+        mixture: the sequences to train on.
+        heldout: windows of other documents.
+        bytes_per_token: of the held-out text.
+        prompts: needles to find.
+    """
+
+    goal = "heldout"
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        heldout: Windows,
+        bytes_per_token: float,
+        prompts: Prompts | None = None,
+    ) -> None:
+        self.mixture, self.heldout, self.prompts = mixture, heldout, prompts
+        self.bytes_per_token = bytes_per_token
+        self.tokens = mixture.length
+
+    def batch(self, generator: Generator, batch_size: int, step: int) -> LanguageBatch:
+        """The next sequences of the stream; the generator says where needles go."""
+        indices = torch.arange(step * batch_size, (step + 1) * batch_size)
+        windows = self.mixture.batch(indices, generator)
+        return LanguageBatch(windows, windows.targets.sum().item() / batch_size)
+
+    def loss(self, model: nn.Module, batch: LanguageBatch) -> Tensor:
+        """Nats per target."""
+        return _nats(model, batch.windows) / (len(batch.windows) * batch.targets)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Nats per token ("heldout"), "bits_per_byte", and the share of "needles" found."""
+        device = next(model.parameters()).device
+        pieces = range(0, len(self.heldout), PIECE)
+        total = sum(
+            _nats(model, self.heldout.rows(slice(start, start + PIECE)).to(device)).item()
+            for start in pieces
+        )
+        nats = total / self.heldout.targets.sum().item()
+        found = {"heldout": nats, "bits_per_byte": nats / math.log(2) / self.bytes_per_token}
+        if self.prompts is not None:
+            found["needles"] = retrieved(model, self.prompts).double().mean().item()
+        return found
+
+
+def retrieved(model: nn.Module, prompts: Prompts) -> Tensor:
+    """[N] whether the answer is what the model holds most probable, token by token.
+
+    Teacher-forced: each token is predicted after the right ones before it.
+    """
+    tokens = torch.cat([prompts.tokens, prompts.answers], 1)[:, :-1]
+    count = prompts.answers.shape[1]
+    device = next(model.parameters()).device
+    output: Any = model(tokens.to(device), logits_to_keep=count, use_cache=False)
+    right = output.logits.argmax(-1).cpu() == prompts.answers
+    return (right | ~prompts.scored).all(-1)
+
+
+def _nats(model: nn.Module, windows: Windows) -> Tensor:
+    """Sum of -ln q over all targets."""
+    tokens, documents = windows.tokens, windows.documents
+    output: Any = model(tokens[:, :-1], document_ids=documents[:, :-1], use_cache=False)
+    targets = torch.where(windows.targets, tokens[:, 1:], IGNORED)
+    return nn.functional.cross_entropy(
+        output.logits.flatten(0, 1).float(),
+        targets.flatten(),
+        ignore_index=IGNORED,
+        reduction="sum",
+    )
+
+
+def make_task(
+    language: LanguageConfig, tokenizer: PreTrainedTokenizerBase, seed: int
+) -> tuple[LanguageTask, dict[str, Any]]:
+    """The task, and what a resumed run compares: hash of the tokenizer, tokens of each split.
+
+    Raises:
+        CorpusError: if the corpus is too short, or the length too short for a needle.
+    """
+    with _turn(language.corpus):  # one process reads a corpus, the others find its tokens
+        store = prepare(language.corpus, tokenizer, tokens=language.corpus_tokens)
+    maker = _maker(language, tokenizer, store) if language.needle_share else None
+    length = language.length
+    mixture = Mixture(store, maker, language.needle_share, length, seed)
+    heldout = windows(store, "heldout", length, torch.arange(WATCHED), WATCH_SEED)
+    prompts = None
+    if maker is not None:
+        longest = length - maker.answer_length
+        prompts = maker.prompts(longest, "equidistant", PROMPTS, WATCH_SEED)
+    task = LanguageTask(mixture, heldout, store.bytes_per_token("heldout"), prompts)
+    counts = {"train": store.tokens("train"), "heldout": store.tokens("heldout")}
+    return task, {"tokenizer": fingerprint(tokenizer), **counts}
+
+
+def _turn(name: str) -> FileLock:
+    """Held by one process of this machine at a time."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return FileLock(Path(tempfile.gettempdir()) / f"bayesattn-{digest}.lock")
+
+
+def _maker(
+    language: LanguageConfig, tokenizer: PreTrainedTokenizerBase, store: TokenStore
+) -> NeedleMaker:
+    haystack = None
+    if language.needles == "essay":
+        haystack = torch.from_numpy(store.stream("train")[:HAYSTACK].astype("int64"))
+    return NeedleMaker(tokenizer, language.needles, haystack=haystack)

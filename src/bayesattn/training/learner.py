@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Protocol, Self
 
 import torch
 from accelerate import Accelerator
 from torch import Generator, Tensor, nn
 
+from bayesattn.errors import DivergedError, TrainingError
 from bayesattn.runs import Checkpoint, Tensors, load_model_tensors, model_tensors
-from bayesattn.runs.errors import DivergedError, TrainingError
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.optimizers import (
     load_optimizer_tensors,
@@ -19,7 +19,43 @@ from bayesattn.training.optimizers import (
     set_learning_rate,
 )
 from bayesattn.training.schedule import step_seed
-from bayesattn.training.task import Batch, Task
+
+
+class Batch(Protocol):
+    """Sequences of one step."""
+
+    def rows(self, rows: slice) -> Self: ...
+
+    def to(self, device: torch.device | str) -> Self: ...
+
+
+class Task(Protocol):
+    """Something to learn, with other data for every step."""
+
+    @property
+    def goal(self) -> str:
+        """Which number of `evaluate` `TrainConfig.target` is compared with; less is better."""
+        ...
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of one sequence, where speed is told in tokens."""
+        ...
+
+    def batch(self, generator: Generator, batch_size: int, step: int) -> Any:
+        """The `Batch` of one step, a function of the generator's state and the step alone."""
+        ...
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """What to minimise, one number in nats; calls `model` once.
+
+        The mean over equal parts of a batch is the loss of the batch.
+        """
+        ...
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Quality on fixed held-out data."""
+        ...
 
 
 class Learner:

@@ -16,22 +16,26 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from bayesattn.errors import DivergedError, Interrupted
 from bayesattn.models.architectures import make_architecture
 from bayesattn.models.language_config import LanguageConfig
-from bayesattn.runs import DivergedError, Interrupted, Run, load_model_tensors
+from bayesattn.runs import Run, load_model_tensors
 from bayesattn.system import keep_memory
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.learner import Learner
+from bayesattn.training.learner import Learner, Task
 from bayesattn.training.machine import Interrupt, agreed, make_accelerator, using_threads
-from bayesattn.training.progress import Bar
+from bayesattn.training.reporting import Bar, Track, tracking
 from bayesattn.training.schedule import checkpoint_steps
-from bayesattn.training.task import Task
-from bayesattn.training.trackers import Track, tracking
 from bayesattn.tunnels import make_tunnel
 
 Stopped = Literal["finished", "target", "interrupted"]
 CHECKPOINT_SHARE = 0.02
 """Share of the time that checkpoints may take where the config does not say when."""
+WARM, TIMED = 5, 30
+"""Steps before the clock starts, and with it running, to count out the steps of some minutes."""
+PATIENCE = 10.0
+"""Seconds after which fewer timed steps have to do."""
+EVALUATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,30 @@ def finish(
             f"continue with: {command} --resume {run.folder}"
         )
     return run
+
+
+def steps_within(minutes: float, task: Task, model: nn.Module, config: TrainConfig) -> int:
+    """Steps that take about `minutes`, evaluations included; `model` is trained a little by it."""
+    if not 0 < minutes < 1e6:
+        raise ValueError(f"minutes must be positive, not {minutes}.")
+    accelerator = make_accelerator()
+    with using_threads(config.threads):
+        learner = Learner(task, model, config, accelerator)
+        for _ in range(WARM):
+            learner.advance()
+        learner.collect()
+        start, count = time.perf_counter(), 0
+        patient = True
+        while count < TIMED and patient:
+            learner.advance()
+            count += 1
+            patient = agreed(accelerator, time.perf_counter() - start < PATIENCE)
+        learner.collect()  # waits for the device
+        step = (time.perf_counter() - start) / count
+        learner.evaluate()
+        evaluation = time.perf_counter() - start - step * count
+    steps = max(1, int((60 * minutes - EVALUATIONS * evaluation) / step))
+    return agreed(accelerator, steps)
 
 
 class _Loop:

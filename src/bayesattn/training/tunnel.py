@@ -9,13 +9,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesattn.bits import entropy_errors, kl_divergence, log_probabilities
+from bayesattn.errors import TrainingError
 from bayesattn.models.architectures import Architecture, build, make_architecture
-from bayesattn.runs import Run, TrainingError
+from bayesattn.runs import Run
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.loop import finish, shared_run
+from bayesattn.training.loop import finish, shared_run, steps_within
+from bayesattn.training.reporting import require_tracker
 from bayesattn.training.schedule import WATCH_SEED
-from bayesattn.training.timing import steps_within
-from bayesattn.training.trackers import require_tracker
 from bayesattn.tunnels import Batch, Tunnel, make_tunnel
 
 WATCHED = 512
