@@ -5,7 +5,7 @@ import torch
 from scipy.stats import binom
 
 from bayesattn.probes.clusters import clusters, measure_clusters, modes, silhouettes
-from bayesattn.probes.measured import NotApplicableError, plain
+from bayesattn.probes.measured import NotApplicableError, held_out, plain
 from bayesattn.tunnels import Bijection, Recall
 from tests.probes.common import BIJECTION, FILTER, OTHERS, model_of
 
@@ -82,7 +82,7 @@ def test_noise_has_no_clusters(generator):
 @pytest.mark.parametrize("name", ["ggd", *OTHERS])
 def test_every_architecture_has_states(name):
     model, initial = model_of(name), model_of(name, seed=1)
-    found = measure_clusters(model, FILTER, initial=initial, sequences=24, permutations=5)
+    found = measure_clusters(model, held_out(FILTER, 24), initial=initial, permutations=5)
     assert [c.layer for c in found] == [-1, 0, 1]
     for c in found:
         for part in (c.silhouette, c.simplex, c.entropy):
@@ -94,8 +94,8 @@ def test_ties_have_no_mode(generator):
     assert modes(torch.tensor([[[0.4, 0.4, 0.2], [0.5, 0.3, 0.2]]])).tolist() == [[-1, 0]]
     for tunnel in (BIJECTION, Bijection(5)):
         with pytest.raises(NotApplicableError, match="has ties"):
-            measure_clusters(model_of("ggd", tunnel), tunnel, sequences=16)
+            measure_clusters(model_of("ggd", tunnel), held_out(tunnel, 16))
     recall = Recall(pairs=3, keys=5, values=6, filler=2)
-    assert measure_clusters(model_of("ggd", recall), recall, sequences=24, permutations=2)
+    assert measure_clusters(model_of("ggd", recall), held_out(recall, 24), permutations=2)
     with pytest.raises(ValueError, match="too few"):
-        measure_clusters(model_of("ggd"), FILTER, sequences=4)
+        measure_clusters(model_of("ggd"), held_out(FILTER, 4))

@@ -15,7 +15,7 @@ from bayesattn.probes.focusing import (
     roles,
     visible_keys,
 )
-from bayesattn.probes.measured import NotApplicableError, plain
+from bayesattn.probes.measured import NotApplicableError, held_out, plain
 from bayesattn.tunnels import HMM, Bijection, Recall, Revision, StickyChain
 from tests.probes.common import BIJECTION, FILTER, model_of
 
@@ -147,7 +147,9 @@ def test_attention_to_places_is_not_focus(generator):
 
 def test_every_layer_and_head_beside_its_nulls():
     model, initial = model_of("grouped", BIJECTION), model_of("grouped", BIJECTION, seed=1)
-    found = measure_focusing(model, BIJECTION, initial=initial, sequences=32, permutations=9)
+    found = measure_focusing(
+        model, BIJECTION, held_out(BIJECTION, 32), initial=initial, permutations=9
+    )
     assert [(f.layer, f.head) for f in found] == [
         (layer, head) for layer in (0, 1) for head in (None, 0, 1, 2, 3)
     ]
@@ -158,7 +160,9 @@ def test_every_layer_and_head_beside_its_nulls():
         assert together.entropy.value == pytest.approx(sum(f.entropy.value for f in heads) / 4)
         assert {"even", "other sequences", "untrained"} <= together.mass["eliminated"].nulls.keys()
         assert together.entropy.nulls["even"] == 1 and len(together.by_step["entropy"]) == 6
-    itself = measure_focusing(model, BIJECTION, initial=model, sequences=32, permutations=9)[0]
+    itself = measure_focusing(
+        model, BIJECTION, held_out(BIJECTION, 32), initial=model, permutations=9
+    )[0]
     assert itself.entropy.nulls["untrained"] == pytest.approx(itself.entropy.value)
 
 
@@ -184,14 +188,16 @@ def test_a_window_is_all_a_query_sees():
 
 def test_without_roles_there_is_entropy_only():
     tunnel = StickyChain(length=6)
-    (first, *_) = measure_focusing(model_of("ggd", tunnel), tunnel, sequences=16)
+    (first, *_) = measure_focusing(model_of("ggd", tunnel), tunnel, held_out(tunnel, 16))
     assert first.mass == {} and first.alignment is None and 0 < first.entropy.value <= 1
-    never = measure_focusing(model_of("ggd", Bijection(5)), Bijection(5), sequences=16)[0]
+    never = measure_focusing(
+        model_of("ggd", Bijection(5)), Bijection(5), held_out(Bijection(5), 16)
+    )[0]
     assert "consistent" not in never.mass and never.alignment is None
 
 
 def test_what_does_not_apply():
     with pytest.raises(NotApplicableError, match="an mlp has no attention"):
-        measure_focusing(model_of("mlp"), FILTER)
+        measure_focusing(model_of("mlp"), FILTER, held_out(FILTER, 16))
     with pytest.raises(ValueError, match="too few to tell from chance, take 16"):
-        measure_focusing(model_of("ggd"), FILTER, sequences=8)
+        measure_focusing(model_of("ggd"), FILTER, held_out(FILTER, 8))

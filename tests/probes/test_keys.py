@@ -22,7 +22,13 @@ from bayesattn.probes.keys import (
     pair_cosine,
     token_keys,
 )
-from bayesattn.probes.measured import NotApplicableError, plain, random_cosine, white_noise
+from bayesattn.probes.measured import (
+    NotApplicableError,
+    held_out,
+    plain,
+    random_cosine,
+    white_noise,
+)
 from bayesattn.tunnels import HMM, Bijection, Recall, StickyChain
 from tests.probes.common import BIJECTION, FILTER, TRANSFORMERS, inputs_of, model_of
 
@@ -156,7 +162,9 @@ def test_which_tokens_are_hypotheses(generator):
 def test_every_head_beside_its_nulls():
     model = model_of("grouped", BIJECTION)
     initial = build(TRANSFORMERS["grouped"], BIJECTION, 0)
-    frames = measure_keys(model, BIJECTION, initial=initial, sequences=64, permutations=9)
+    frames = measure_keys(
+        model, BIJECTION, held_out(BIJECTION, 64), initial=initial, permutations=9
+    )
     assert len(frames) == 2 * 2 * 2  # token sets, layers, key heads
     assert {(f.layer, f.head, f.tokens) for f in frames} == {
         (layer, head, tokens)
@@ -167,17 +175,21 @@ def test_every_head_beside_its_nulls():
     for frame in frames:
         assert {"random", "shuffled", "untrained"} <= frame.cosine.nulls.keys()
         assert plain(frame)["cosine"]["nulls"] == frame.cosine.nulls
-    itself = measure_keys(model, BIJECTION, initial=model, sequences=64, permutations=9)[0]
+    itself = measure_keys(model, BIJECTION, held_out(BIJECTION, 64), initial=model, permutations=9)[
+        0
+    ]
     assert itself.cosine.nulls["untrained"] == pytest.approx(itself.cosine.value)
 
 
 def test_what_has_no_keys():
     with pytest.raises(NotApplicableError, match="an lstm has no attention"):
-        measure_keys(model_of("lstm", BIJECTION), BIJECTION)
+        measure_keys(model_of("lstm", BIJECTION), BIJECTION, held_out(BIJECTION, 16))
     with pytest.raises(ValueError, match="too few to tell from chance, take 4 or more"):
-        measure_keys(model_of("ggd", Bijection(3)), Bijection(3))
+        measure_keys(model_of("ggd", Bijection(3)), Bijection(3), held_out(Bijection(3), 16))
     with pytest.raises(ValueError, match="some keys never came up"):
-        measure_keys(model_of("ggd", Bijection(20, 5)), Bijection(20, 5), sequences=1)
+        measure_keys(
+            model_of("ggd", Bijection(20, 5)), Bijection(20, 5), held_out(Bijection(20, 5), 1)
+        )
 
 
 # E|cos| of random directions; derived, not reported

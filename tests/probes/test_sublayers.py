@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bayesattn.bits import entropy
-from bayesattn.probes.measured import NotApplicableError
+from bayesattn.probes.measured import NotApplicableError, held_out
 from bayesattn.probes.sublayers import compare, measure_sublayers, total_gain
 from tests.probes.common import FILTER, model_of
 
@@ -53,7 +53,7 @@ def test_interval_of_a_gain_of_noise_holds_zero(generator):
 
 def test_every_sublayer_of_every_layer():
     model, initial = model_of("late"), model_of("late", seed=1)
-    found = measure_sublayers(model, FILTER, initial=initial, sequences=32)
+    found = measure_sublayers(model, held_out(FILTER, 32), initial=initial)
     places = [(s.layer, s.sublayer) for s in found if s.target == "entropy"]
     assert places == [
         (0, "attention"),
@@ -84,6 +84,6 @@ def test_the_target_is_the_entropy_at_the_same_place():
 
 def test_models_without_sublayers():
     with pytest.raises(NotApplicableError, match="lstm has no sublayers"):
-        measure_sublayers(model_of("lstm"), FILTER)
+        measure_sublayers(model_of("lstm"), held_out(FILTER, 16))
     with pytest.raises(ValueError, match="too few"):
-        measure_sublayers(model_of("ggd"), FILTER, sequences=4)
+        measure_sublayers(model_of("ggd"), held_out(FILTER, 4))

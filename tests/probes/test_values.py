@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from bayesattn.probes.measured import plain
+from bayesattn.probes.measured import held_out, plain
 from bayesattn.probes.readout import decode, fit, split, step_alone
 from bayesattn.probes.values import (
     components,
@@ -115,7 +115,7 @@ def test_ridge_by_the_normal_equations(generator):
 @pytest.mark.parametrize(("name", "kinds"), [("grouped", 3), ("late", 3), ("lstm", 1)])
 def test_every_kind_of_state_beside_its_nulls(name, kinds):
     model, initial = model_of(name), model_of(name, seed=1)
-    found = measure_values(model, FILTER, initial=initial, sequences=48, permutations=9)
+    found = measure_values(model, held_out(FILTER, 48), initial=initial, permutations=9)
     first = [m for m in found if m.layer == 0]
     assert len(first) == kinds and {m.layer for m in found} == {*range(len(model.body.layers))}
     assert {m.width for m in first} == ({WIDTH, WIDTH // 2} if name == "grouped" else {WIDTH})
@@ -123,17 +123,17 @@ def test_every_kind_of_state_beside_its_nulls(name, kinds):
         assert "untrained" in m.share.nulls and "untrained" in m.given_position.nulls
         assert {"step alone", "other sequences", "untrained"} <= m.decodability.nulls.keys()
         assert plain(m)["share"]["value"] == m.share.value
-    itself = measure_values(model, FILTER, initial=model, sequences=48, permutations=9)[0]
+    itself = measure_values(model, held_out(FILTER, 48), initial=model, permutations=9)[0]
     assert itself.order.nulls["untrained"] == pytest.approx(itself.order.value)
     assert itself.decodability.nulls["untrained"] == pytest.approx(itself.decodability.value)
 
 
 def test_keys_that_never_return_leave_nothing_given_the_position():
     never, again = Bijection(5), BIJECTION
-    assert measure_values(model_of("ggd", never), never, sequences=16)[0].given_position is None
-    assert measure_values(model_of("ggd", again), again, sequences=16)[0].given_position is not None
+    assert measure_values(model_of("ggd", never), held_out(never, 16))[0].given_position is None
+    assert measure_values(model_of("ggd", again), held_out(again, 16))[0].given_position is not None
 
 
 def test_too_few_sequences():
     with pytest.raises(ValueError, match="too few to tell from chance, take 16 or more"):
-        measure_values(model_of("ggd"), FILTER, sequences=8)
+        measure_values(model_of("ggd"), held_out(FILTER, 8))

@@ -10,15 +10,13 @@ a sublayer only tells whether the code was turned.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-
 from bayesattn.claims.geometry import VARIANTS, GeometryStudy, average, each, trained_model
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.ledger.study import Picture, Tier, Verdict
 from bayesattn.probes.ablation import Cut, errors
 from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.measured import held_out
 from bayesattn.probes.sublayers import TARGETS, Sublayer, measure_sublayers, total_gain
 from bayesattn.stats import judge_all, judge_effect
 
@@ -54,10 +52,8 @@ class GeometryFFN(GeometryStudy[Sublayers]):
 
     def measure_part(self, tier: Tier, seed: int, part: str) -> Sublayers:
         model, initial, tunnel = trained_model(tier, part, seed)
-        sequences = self.recipes[tier].sequences
-        trained, before = (
-            measure_sublayers(one, tunnel, sequences=sequences) for one in (model, initial)
-        )
+        batch = held_out(tunnel, self.recipes[tier].sequences)
+        trained, before = (measure_sublayers(one, batch) for one in (model, initial))
         gains = {
             target: Gains(
                 by_layer={
@@ -73,7 +69,6 @@ class GeometryFFN(GeometryStudy[Sublayers]):
             )
             for target in TARGETS
         }
-        batch = tunnel.sample(sequences, torch.Generator().manual_seed(EVAL_SEED))
         whole = errors(model, batch)[1].mean()
         heads = [Cut(part="heads", layer=layer) for layer in anatomy(model).attending]
         feed = [Cut(part="mlp", layer=layer) for layer in range(len(anatomy(model).layers))]

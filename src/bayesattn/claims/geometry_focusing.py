@@ -17,6 +17,7 @@ from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Verdict
 from bayesattn.probes.focusing import Focus, measure_focusing
+from bayesattn.probes.measured import held_out
 from bayesattn.stats import judge_all, judge_effect
 
 CONSISTENT = "consistent"
@@ -53,8 +54,8 @@ class GeometryFocusing(GeometryStudy[Focusing]):
 
     def measure_part(self, tier: Tier, seed: int, part: str) -> Focusing:
         model, initial, tunnel = trained_model(tier, part, seed)
-        sequences = self.recipes[tier].sequences
-        found = measure_focusing(model, tunnel, initial=initial, sequences=sequences)
+        batch = held_out(tunnel, self.recipes[tier].sequences)
+        found = measure_focusing(model, tunnel, batch, initial)
         layers = [focus for focus in found if focus.head is None]
         return Focusing(
             entropy=Layers(

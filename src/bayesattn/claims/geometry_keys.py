@@ -17,6 +17,7 @@ from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Verdict
 from bayesattn.probes.keys import KeyFrame, measure_keys, pair_cosine
+from bayesattn.probes.measured import held_out
 from bayesattn.stats import Outcome, judge_all, judge_below, judge_effect
 
 PERMUTATIONS = 999
@@ -55,13 +56,8 @@ class GeometryKeys(GeometryStudy[Mapping[str, Frame]]):
     def measure_part(self, tier: Tier, seed: int, part: str) -> Mapping[str, Frame]:
         """By kind of symbol."""
         model, initial, tunnel = trained_model(tier, part, seed)
-        frames = measure_keys(
-            model,
-            tunnel,
-            initial=initial,
-            sequences=self.recipes[tier].sequences,
-            permutations=PERMUTATIONS,
-        )
+        batch = held_out(tunnel, self.recipes[tier].sequences)
+        frames = measure_keys(model, tunnel, batch, initial, PERMUTATIONS)
         return {
             symbols: _frame([f for f in frames if (f.layer, f.tokens) == (0, symbols)])
             for symbols in SYMBOLS

@@ -26,7 +26,7 @@ from bayesattn.claims.registry import register
 from bayesattn.ledger.exhibits import manifold_exhibit
 from bayesattn.ledger.study import Exhibit, Picture, Tier, Verdict
 from bayesattn.probes.clusters import measure_clusters
-from bayesattn.probes.measured import Measured
+from bayesattn.probes.measured import Measured, held_out
 from bayesattn.probes.values import Manifold, measure_values
 from bayesattn.stats import judge_all, judge_effect
 
@@ -80,10 +80,10 @@ class GeometryValues(GeometryStudy[Geometry]):
         """Every kind of state after every layer."""
         model, initial, tunnel = trained_model(tier, part, seed)
         sequences = self.recipes[tier].sequences
-        states = measure_values(model, tunnel, initial=initial, sequences=sequences)
+        states = measure_values(model, held_out(tunnel, sequences), initial)
         clusters: dict[str, Layers] = {}
         if part == FILTER:
-            layers = measure_clusters(model, tunnel, initial=initial, sequences=256)
+            layers = measure_clusters(model, held_out(tunnel, 256), initial)
             for name in ("silhouette", "simplex", "entropy"):
                 pairs = [_pair(getattr(layer, name)) for layer in layers]
                 clusters[name] = Layers(

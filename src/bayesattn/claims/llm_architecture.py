@@ -22,7 +22,7 @@ from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.probes.focusing import measure_focusing
-from bayesattn.probes.measured import Measured
+from bayesattn.probes.measured import Measured, held_out
 from bayesattn.probes.values import Manifold, measure_values
 from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given
 from bayesattn.training import TrainConfig
@@ -192,18 +192,16 @@ def _measure(training: TunnelTraining, sequences: int) -> Variant:
     model, tunnel = training.model(), training.tunnel
     assert isinstance(training.architecture, Transformer)
     last = training.architecture.layers - 1
-    options: dict[str, Any] = {
-        "sequences": sequences,
-        "permutations": PERMUTATIONS,
-        "initial": build(training.architecture, tunnel, training.config.seed).eval(),
-    }
+    initial = build(training.architecture, tunnel, training.config.seed).eval()
+    batch = held_out(tunnel, sequences)
     part = training.fidelity(sequences=sequences).parts["inside"]
     states = {
         one.states: _geometry(one)
-        for one in measure_values(model, tunnel, **options)
+        for one in measure_values(model, batch, initial, PERMUTATIONS)
         if one.layer == last
     }
-    layers = [one for one in measure_focusing(model, tunnel, **options) if one.head is None]
+    attention = measure_focusing(model, tunnel, batch, initial, PERMUTATIONS)
+    layers = [one for one in attention if one.head is None]
     return Variant(
         error=mean(part, "mae_tok"),
         uniform=mean(part, "mae_tok", "uniform"),

@@ -16,12 +16,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesattn.bits import entropy
-from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
 from bayesattn.probes.measured import (
     Measured,
     NotApplicableError,
+    Untrained,
     beside_each,
     chance,
     mean_over_sequences,
@@ -29,7 +29,7 @@ from bayesattn.probes.measured import (
 )
 from bayesattn.probes.readout import decode, split, step_alone
 from bayesattn.probes.values import components
-from bayesattn.tunnels import Tunnel
+from bayesattn.tunnels import Batch
 
 TIED = 1e-9
 DIRECTIONS = 10
@@ -54,25 +54,14 @@ class Clusters:
 
 
 def measure_clusters(
-    model: nn.Module,
-    tunnel: Tunnel,
-    *,
-    initial: nn.Module | None = None,
-    sequences: int = 256,
-    seed: int = EVAL_SEED,
-    permutations: int = PERMUTATIONS,
+    model: nn.Module, batch: Batch, initial: Untrained = None, permutations: int = PERMUTATIONS
 ) -> list[Clusters]:
-    """Before the first layer and after every layer, whatever the layers are.
-
-    `initial` is the same network before training, for comparison.
-    """
-    split(sequences)
-    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    """Before the first layer and after every layer, whatever the layers are."""
+    split(len(batch.inputs))
     labels = modes(batch.posterior)
     if bool((labels < 0).any(1).all()):
         raise NotApplicableError(
-            f"the posterior of the {tunnel.name} tunnel has ties, so there are no outcomes to "
-            "cluster by"
+            "the posterior of this tunnel has ties, so there are no outcomes to cluster by"
         )
     names = ["embedding"]
     names += [f"layers.{at}.residual_after" for at in range(len(anatomy(model).layers))]

@@ -4,9 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.models.architectures import Predictor, build
 from bayesattn.models.open import open_tunnel
 from bayesattn.probes.ablation import Ablations, measure_ablations
@@ -15,7 +12,7 @@ from bayesattn.probes.drift import Drift, measure_drift
 from bayesattn.probes.examination import Examination, Finding, attempt
 from bayesattn.probes.focusing import Focus, measure_focusing
 from bayesattn.probes.keys import KeyFrame, measure_keys
-from bayesattn.probes.measured import Measured, plain
+from bayesattn.probes.measured import Measured, held_out, plain
 from bayesattn.probes.selfcheck import check_capture
 from bayesattn.probes.sublayers import Sublayer, measure_sublayers
 from bayesattn.probes.values import Manifold, measure_values
@@ -104,7 +101,6 @@ def examine_tunnel(
     name: str,
     *,
     sequences: int = 256,
-    seed: int = EVAL_SEED,
     tell: Callable[[str], None] = lambda _: None,
 ) -> TunnelExamination:
     """Make every probe that applies.
@@ -113,24 +109,23 @@ def examine_tunnel(
         subject: what to look at.
         name: what it is called.
         sequences: held-out sequences behind every number.
-        seed: of the sequences.
         tell: is told which probe comes next.
     """
     if sequences < FEWEST_SEQUENCES:
         raise ValueError(f"sequences must be {FEWEST_SEQUENCES} or more, not {sequences}")
     model, tunnel = subject.model, subject.tunnel
-    batch = tunnel.sample(sequences, torch.Generator().manual_seed(seed))
+    batch = held_out(tunnel, sequences)
     check = check_capture(model, batch.inputs[:CHECKED])
     check.require()
-    options: dict[str, Any] = {"initial": subject.initial, "sequences": sequences, "seed": seed}
+    initial = subject.initial
     probes: dict[str, Callable[[], Any]] = {
-        "keys": lambda: measure_keys(model, tunnel, **options),
-        "focusing": lambda: measure_focusing(model, tunnel, **options),
-        "values": lambda: measure_values(model, tunnel, **options),
-        "clusters": lambda: measure_clusters(model, tunnel, **options),
+        "keys": lambda: measure_keys(model, tunnel, batch, initial),
+        "focusing": lambda: measure_focusing(model, tunnel, batch, initial),
+        "values": lambda: measure_values(model, batch, initial),
+        "clusters": lambda: measure_clusters(model, batch, initial),
         "ablation": lambda: measure_ablations(model, batch),
-        "sublayers": lambda: measure_sublayers(model, tunnel, **options),
-        "drift": lambda: measure_drift(subject.run, sequences=min(sequences, 128), seed=seed),
+        "sublayers": lambda: measure_sublayers(model, batch, initial),
+        "drift": lambda: measure_drift(subject.run, sequences=min(sequences, 128)),
     }
     skipped: dict[str, str] = {}
     found: dict[str, Any] = {}

@@ -24,13 +24,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesattn.attention.kernels.dense import repeat_heads
-from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import Anatomy, anatomy
 from bayesattn.probes.attention import row_entropy
 from bayesattn.probes.capture import capture
 from bayesattn.probes.measured import (
     Measured,
     NotApplicableError,
+    Untrained,
     chance,
     mean_over_sequences,
     require_samples,
@@ -66,20 +66,14 @@ class Focus:
 def measure_focusing(
     model: nn.Module,
     tunnel: Tunnel,
-    *,
-    initial: nn.Module | None = None,
-    sequences: int = 256,
-    seed: int = EVAL_SEED,
+    batch: Batch,
+    initial: Untrained = None,
     permutations: int = PERMUTATIONS,
 ) -> list[Focus]:
-    """Every layer that attends: first all its heads together, then each.
-
-    `initial` is the same network before training, for comparison.
-    """
+    """Every layer that attends: first all its heads together, then each."""
     parts = anatomy(model)
     parts.require_attention()
-    require_samples("sequences", sequences, FEWEST_SEQUENCES)
-    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    require_samples("sequences", len(batch.inputs), FEWEST_SEQUENCES)
     try:
         masks = roles(tunnel, batch)
     except NotApplicableError:

@@ -28,12 +28,12 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import stream
 from bayesattn.probes.measured import (
     Measured,
     NotApplicableError,
+    Untrained,
     beside_each,
     chance,
     mean_over_sequences,
@@ -42,7 +42,7 @@ from bayesattn.probes.measured import (
     shuffled_columns,
 )
 from bayesattn.stats import Interval, t_interval
-from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
+from bayesattn.tunnels import HMM, Batch, Bijection, Recall, Tunnel
 from bayesattn.tunnels.recall import FIRST_KEY
 
 PERMUTATIONS = 999
@@ -75,21 +75,15 @@ class KeyFrame:
 def measure_keys(
     model: nn.Module,
     tunnel: Tunnel,
-    *,
-    initial: nn.Module | None = None,
-    sequences: int = 512,
-    seed: int = EVAL_SEED,
+    batch: Batch,
+    initial: Untrained = None,
     permutations: int = PERMUTATIONS,
 ) -> list[KeyFrame]:
-    """The frame of every set of hypothesis tokens in every head of every layer.
-
-    `initial` is the same network before training, for comparison.
-    """
+    """The frame of every set of hypothesis tokens in every head of every layer."""
     anatomy(model).require_attention()
-    inputs = tunnel.sample(sequences, Generator().manual_seed(seed)).inputs
-    tokens = hypothesis_tokens(tunnel, inputs)
-    trained = token_keys(model, inputs, tokens)
-    before = {} if initial is None else token_keys(initial, inputs, tokens)
+    tokens = hypothesis_tokens(tunnel, batch.inputs)
+    trained = token_keys(model, batch.inputs, tokens)
+    before = {} if initial is None else token_keys(initial, batch.inputs, tokens)
     frames: list[KeyFrame] = []
     for (name, layer), keys in trained.items():
         for head in range(keys.shape[1]):

@@ -13,11 +13,15 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
+from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.stats import Interval, percentiles, resampling_weights
+from bayesattn.tunnels import Batch, Tunnel
 
 RESAMPLES = 500
+Untrained = nn.Module | None
+"""The same network before training, whose numbers stand beside; None leaves them out."""
 ROUNDING = 1e-6
 
 
@@ -60,6 +64,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def held_out(tunnel: Tunnel, sequences: int) -> Batch:
+    """Sequences that no training has seen, always the same."""
+    return tunnel.sample(sequences, Generator().manual_seed(EVAL_SEED))
 
 
 def mean_over_sequences(values: Tensor, weights: Tensor | None = None) -> Measured:

@@ -11,16 +11,21 @@ refitted probes compare two places fairly: a sublayer may turn the code without 
 from dataclasses import dataclass
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from bayesattn.bits import entropy
-from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
-from bayesattn.probes.measured import RESAMPLES, Measured, NotApplicableError, beside_each
+from bayesattn.probes.measured import (
+    RESAMPLES,
+    Measured,
+    NotApplicableError,
+    Untrained,
+    beside_each,
+)
 from bayesattn.probes.readout import fit, r_squared, split
 from bayesattn.stats import percentiles, resampling_weights
-from bayesattn.tunnels import Tunnel
+from bayesattn.tunnels import Batch
 
 TARGETS = ("entropy", "posterior")
 
@@ -43,22 +48,11 @@ class Sublayer:
     carried: float
 
 
-def measure_sublayers(
-    model: nn.Module,
-    tunnel: Tunnel,
-    *,
-    initial: nn.Module | None = None,
-    sequences: int = 512,
-    seed: int = EVAL_SEED,
-) -> list[Sublayer]:
-    """Every sublayer of every layer, for both targets.
-
-    `initial` is the same network before training, for comparison.
-    """
+def measure_sublayers(model: nn.Module, batch: Batch, initial: Untrained = None) -> list[Sublayer]:
+    """Every sublayer of every layer, for both targets."""
     if not anatomy(model).attending:
         raise NotApplicableError(f"this {anatomy(model).kind} has no sublayers to tell apart")
-    split(sequences)
-    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    split(len(batch.inputs))
     targets = {"entropy": entropy(batch.posterior)[..., None], "posterior": batch.posterior}
     found = _probe(model, batch.inputs, batch.scored, targets)
     if initial is None:

@@ -20,12 +20,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesattn.bits import entropy
-from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.linear import centred, correlation, participation, principal_axes, spearman
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
 from bayesattn.probes.measured import (
     Measured,
+    Untrained,
     beside_each,
     chance,
     shuffled_sequences,
@@ -33,7 +33,7 @@ from bayesattn.probes.measured import (
 )
 from bayesattn.probes.readout import decode, split, step_alone
 from bayesattn.stats import percentiles, resampling_weights
-from bayesattn.tunnels import Tunnel
+from bayesattn.tunnels import Batch
 
 PERMUTATIONS = 199
 RESAMPLES = 200
@@ -73,20 +73,10 @@ class Components(NamedTuple):
 
 
 def measure_values(
-    model: nn.Module,
-    tunnel: Tunnel,
-    *,
-    initial: nn.Module | None = None,
-    sequences: int = 512,
-    seed: int = EVAL_SEED,
-    permutations: int = PERMUTATIONS,
+    model: nn.Module, batch: Batch, initial: Untrained = None, permutations: int = PERMUTATIONS
 ) -> list[Manifold]:
-    """Every kind of state after every layer; models without attention have residuals only.
-
-    `initial` is the same network before training, for comparison.
-    """
-    split(sequences)
-    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    """Every kind of state after every layer; models without attention have residuals only."""
+    split(len(batch.inputs))
     bits = entropy(batch.posterior)
     found: list[Manifold] = []
     before = {} if initial is None else dict(states_of(initial, batch.inputs, batch.scored))
