@@ -105,16 +105,10 @@ class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
             f"{state} {', '.join(f'{value:.2f}' for value in values)}"
             for state, values in _states(found).items()
         )
-        return self.verdict(
-            judgement,
-            tier=tier,
-            seeds=found,
-            unit=f"accuracy lost at {farthest} beyond the control's",
-            null=0.0,
-            note=f"Share of heads with β < 0: {np.mean(negative):.2f}. "
-            f"Accuracy at {', '.join(recipe.lengths)}: {states}.",
-            shown=effect,
-        )
+        unit = f"accuracy lost at {farthest} beyond the control's"
+        note = f"Share of heads with β < 0: {np.mean(negative):.2f}. "
+        note += f"Accuracy at {', '.join(recipe.lengths)}: {states}."
+        return self.verdict(judgement, tier, found, unit=unit, null=0.0, note=note, shown=effect)
 
     def draw(self, tier: Tier, found: Mapping[int, FarHeads]) -> list[Picture]:
         """Accuracy by length, and the shapes."""

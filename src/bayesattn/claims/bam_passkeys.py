@@ -136,15 +136,8 @@ class BamRetrieval(PasskeyStudy):
             judge_effect(_inside(found, recipe.judged), minimum=NEEDED),
             judge_all({f"{recipe.judged} at {last}": far, f"its lead over {best} at {last}": lead}),
         )
-        return self.verdict(
-            judgement,
-            tier=tier,
-            seeds=found,
-            unit=f"accuracy at {last}",
-            null=1e-5,
-            note=_tell(recipe, found),
-            shown=far,
-        )
+        unit, note = f"accuracy at {last}", _tell(recipe, found)
+        return self.verdict(judgement, tier, found, unit=unit, null=1e-5, note=note, shown=far)
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         recipe = self.recipes[tier]
@@ -186,14 +179,9 @@ class BamInit(PasskeyStudy):
             judge_effect(_inside(found, ablest), minimum=NEEDED),
             judge_effect(_lead(found, UNIFORM, best)),
         )
-        return self.verdict(
-            judgement,
-            tier=tier,
-            seeds=found,
-            unit=f"accuracy ahead of the best other initialisation at {recipe.lengths[-1]}",
-            null=0.0,
-            note=f"The best other is {best}. {_tell(recipe, found)}",
-        )
+        unit = f"accuracy ahead of the best other initialisation at {recipe.lengths[-1]}"
+        note = f"The best other is {best}. {_tell(recipe, found)}"
+        return self.verdict(judgement, tier, found, unit=unit, null=0.0, note=note)
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         recipe = self.recipes[tier]

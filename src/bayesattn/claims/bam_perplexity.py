@@ -84,8 +84,8 @@ class BamPerplexity(PartedStudy[PerplexityRecipe, Perplexities]):
         )
         return self.verdict(
             judge_below(ratios, limit=COMPARABLE),
-            tier=tier,
-            seeds=found,
+            tier,
+            found,
             unit=f"times the perplexity of {REFERENCE}",
             null=sum(one.frequency for one in reference) / sum(one.inside for one in reference),
             note=f"Perplexity at the training length: {inside}; in the last window of "

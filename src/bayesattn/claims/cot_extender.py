@@ -167,9 +167,6 @@ class Chains:
     """Of a language model that is not trained here, by style of the prompt."""
 
 
-Found = Mapping[int, Chains]
-
-
 @register("cot-extender")
 class CotExtender(Study[ChainRecipe, Chains]):
     """Trains models on hops with and without scratch, and lets them write it themselves."""
@@ -192,7 +189,7 @@ class CotExtender(Study[ChainRecipe, Chains]):
             language=measure_language(recipe.prompts, seed),
         )
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Mapping[int, Chains]) -> Verdict:
         """By the rule at the top of this file."""
         recipe = self.recipes[tier]
         direct, cot, filler = (
@@ -211,18 +208,12 @@ class CotExtender(Study[ChainRecipe, Chains]):
         judgement = judge_given("One hop without scratch", learnt, judge_all(parts))
         new = np.mean([one.kl_to_new for one in changed])
         old = np.mean([one.kl_to_old for one in changed])
-        return self.verdict(
-            judgement,
-            tier=tier,
-            seeds=found,
-            unit="bits of error that written hops save over blanks",
-            null=0.0,
-            note=f"Knees of {recipe.hops} hops: {_knees(recipe, found)}. Overwritten symbol: "
-            f"{new:.2g} bits from what follows from it, {old:.2g} from the old answer.",
-            shown=parts["filler"],
-        )
+        note = f"Knees of {recipe.hops} hops: {_knees(recipe, found)}. Overwritten symbol: "
+        note += f"{new:.2g} bits from what follows from it, {old:.2g} from the old answer."
+        unit, saved = "bits of error that written hops save over blanks", parts["filler"]
+        return self.verdict(judgement, tier, found, unit=unit, null=0.0, note=note, shown=saved)
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Chains]) -> list[Picture]:
         """Errors by number of hops, one panel for each depth; errors of groups by step."""
         recipe = self.recipes[tier]
         depths = sorted({depth for _, depth in recipe.arms})
@@ -277,7 +268,7 @@ def _measure_arm(recipe: ChainRecipe, training: TunnelTraining, tunnel: Hops) ->
     )
 
 
-def _knees(recipe: ChainRecipe, found: Found) -> str:
+def _knees(recipe: ChainRecipe, found: Mapping[int, Chains]) -> str:
     """Of all arms, with their intervals."""
     told: list[str] = []
     for name in recipe.hops_tunnels():
@@ -288,7 +279,7 @@ def _knees(recipe: ChainRecipe, found: Found) -> str:
     return "; ".join(told)
 
 
-def _draw_depth(axes: Any, recipe: ChainRecipe, depth: int, found: Found) -> None:
+def _draw_depth(axes: Any, recipe: ChainRecipe, depth: int, found: Mapping[int, Chains]) -> None:
     hops = range(1, recipe.hops + 1)
     colours = {mode: f"C{at}" for at, mode in enumerate(dict(recipe.arms))}
     for mode, layers in recipe.arms:

@@ -126,6 +126,7 @@ class PriorRecipe(TunnelRecipe):
     layers: int = 3
     width: int = 64
     alphabet: int = 16
+    """Of the bijection."""
     pairs: int = 4
     steps: int
     """On the hmm; the others have steps of their own."""
@@ -241,8 +242,8 @@ class OursPriorTunnel(PartedStudy[PriorRecipe, Extrapolation]):
         in_doublings = decided.reason.startswith("better than")
         return self.verdict(
             judge_given("The task is learnt", judge_all(learnt), decided),
-            tier=tier,
-            seeds=found,
+            tier,
+            found,
             unit="doublings of KL" if in_doublings else "times the error inside, beyond",
             null=0.0 if in_doublings else 1.0,
             note=_best(recipe, found),
@@ -259,12 +260,12 @@ class OursPriorTunnel(PartedStudy[PriorRecipe, Extrapolation]):
                 name: [one[f"{tunnel}: {name}"] for one in found.values()]
                 for name in recipe.names(tunnel)
             }
-            inside = {name: [one.inside.kl for one in seeds] for name, seeds in own.items()}
-            beyond = {name: [one.beyond.kl for one in seeds] for name, seeds in own.items()}
-            draw_rows(panel, inside, marker="s", color="C1", ms=4)
-            draw_rows(panel, beyond, color="C0", ms=4)
             uniform = [_known(one.beyond.uniform_kl) for one in next(iter(own.values()))]
             panel.axvline(float(np.mean(uniform)), color="grey", ls=":")
+            inside = {name: [one.inside.kl for one in seeds] for name, seeds in own.items()}
+            draw_rows(panel, inside, marker="s", color="C1", ms=4)
+            beyond = {name: [one.beyond.kl for one in seeds] for name, seeds in own.items()}
+            draw_rows(panel, beyond, color="C0", ms=4)
             panel.set(title=tunnel, xlabel="KL(Bayes ‖ model), bits", xscale="log")
             panel.tick_params("y", labelsize=7)
         caption = (

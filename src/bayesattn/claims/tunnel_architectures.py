@@ -42,10 +42,6 @@ TRANSFORMER = "transformer"
 CONTEXTS = ("mlp flattened", "mlp mean", "mlp convolution")
 BLIND = "mlp position"
 OTHERS = ("mamba", "lstm", "mlp convolution", BLIND)
-FACTOR = 10.0
-"""An MLP fails if it is off by so many times the transformer's error."""
-SHARE = 0.9
-"""An architecture has a primitive if it removes so much of the divergence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +126,19 @@ class EqualStudy(Study[EqualRecipe, M]):
             found[task][name] = score(fidelity.parts["inside"])
         return found
 
+    def draw_tasks(
+        self,
+        found: Mapping[int, Mapping[str, Mapping[str, S]]],
+        value: Callable[[S], float],
+    ) -> tuple[Any, list[Any]]:
+        """A panel for each task, a row for each architecture."""
+        figure, axes = panels(len(self.tasks), (8, 2.8), sharey=True)
+        for panel, task in zip(axes, self.tasks, strict=True):
+            own = [one[task] for one in found.values()]
+            draw_rows(panel, {name: [value(one[name]) for one in own] for name in self.names})
+            panel.set_title(task)
+        return figure, axes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
@@ -147,6 +156,8 @@ class Failure:
         return cls(error=mean(part, "mae_tok"), kl=mean(part, "kl"), uniform_error=uniform)
 
 
+FACTOR = 10.0
+"""An MLP fails if it is off by so many times the transformer's error."""
 Failures = Mapping[str, Mapping[str, Failure]]
 """By task and architecture."""
 
@@ -175,23 +186,16 @@ class TunnelMLP(EqualStudy[Failures]):
         )
         blind = [one[task][BLIND] for one in found.values() for task in self.tasks]
         off = max(abs(own.error - own.uniform_error) for own in blind)
-        return self.verdict(
-            judgement,
-            tier=tier,
-            seeds=found,
-            unit="times the transformer's error",
-            null=1.0,
-            note=f"The MLP without context is within {off:.2g} bits of the uniform predictor.",
-        )
+        note = f"The MLP without context is within {off:.2g} bits of the uniform predictor."
+        unit = "times the transformer's error"
+        return self.verdict(judgement, tier, found, unit=unit, null=1.0, note=note)
 
     def draw(self, tier: Tier, found: Mapping[int, Failures]) -> list[Picture]:
-        figure, axes = panels(len(self.tasks), (8, 2.8), sharey=True)
+        figure, axes = self.draw_tasks(found, lambda one: one.error)
         for panel, task in zip(axes, self.tasks, strict=True):
-            own = [one[task] for one in found.values()]
-            draw_rows(panel, {name: [one[name].error for one in own] for name in self.names})
-            uniform = float(np.mean([one[TRANSFORMER].uniform_error for one in own]))
-            panel.axvline(uniform, color="grey", ls=":")
-            panel.set(xscale="log", title=task, xlabel="entropy error, bits (dotted: uniform)")
+            uniform = [one[task][TRANSFORMER].uniform_error for one in found.values()]
+            panel.axvline(float(np.mean(uniform)), color="grey", ls=":")
+            panel.set(xscale="log", xlabel="entropy error, bits (dotted: uniform)")
         caption = "Entropy error of models of one size; each point is a seed."
         alt = "Errors on a logarithmic axis, the uniform predictor as a dotted line."
         return [Picture("errors", figure, caption, alt)]
@@ -213,6 +217,8 @@ class Primitive:
         return cls(share=share, error=mean(part, "mae_tok"), accuracy=mean(part, "accuracy"))
 
 
+SHARE = 0.9
+"""An architecture has a primitive if it removes so much of the divergence."""
 Primitives = Mapping[str, Mapping[str, Primitive]]
 """By task and architecture."""
 
@@ -247,22 +253,15 @@ class TunnelPrimitives(EqualStudy[Primitives]):
             f"{name} {sum(np.mean(values) >= SHARE for values in own.values())}"
             for name, own in shares.items()
         )
-        return self.verdict(
-            judgement,
-            tier=tier,
-            seeds=found,
-            unit=f"share of the weakest primitive of {decides}",
-            null=0.0,
-            note=f"Primitives by the mean: {count}.",
-        )
+        note = f"Primitives by the mean: {count}."
+        unit = f"share of the weakest primitive of {decides}"
+        return self.verdict(judgement, tier, found, unit=unit, null=0.0, note=note)
 
     def draw(self, tier: Tier, found: Mapping[int, Primitives]) -> list[Picture]:
-        figure, axes = panels(len(self.tasks), (8, 2.8), sharey=True)
-        for panel, task in zip(axes, self.tasks, strict=True):
-            own = [one[task] for one in found.values()]
-            draw_rows(panel, {name: [one[name].share for one in own] for name in self.names})
+        figure, axes = self.draw_tasks(found, lambda one: one.share)
+        for panel in axes:
             panel.axvline(SHARE, color="grey", ls=":")
-            panel.set(title=task, xlabel="share of divergence removed", xlim=(-0.1, 1.05))
+            panel.set(xlabel="share of divergence removed", xlim=(-0.1, 1.05))
         caption = "Share of the uniform predictor's divergence removed; each point is a seed."
         alt = "Shares from 0 to 1 per task and architecture, the threshold as a dotted line."
         return [Picture("primitives", figure, caption, alt)]

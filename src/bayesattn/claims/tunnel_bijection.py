@@ -96,11 +96,7 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
         if judgement.outcome is Outcome.SUPPORTED:  # all hold
             judgement = judgement._replace(reason=f"{worst}: {judgement.reason}")
         return self.verdict(
-            judgement,
-            tier=tier,
-            seeds=found,
-            unit="bits",
-            null=next(iter(found.values()))[worst].uniform,
+            judgement, tier, found, unit="bits", null=next(iter(found.values()))[worst].uniform
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:

@@ -89,8 +89,8 @@ class TunnelHMM(Study[HMMRecipe, Mapping[str, Extrapolation]]):
         )
         return self.verdict(
             judge_all(parts),
-            tier=tier,
-            seeds=found,
+            tier,
+            found,
             unit="bits inside" if in_bits else "times the error inside, beyond",
             null=float(np.mean(uniform)) if in_bits else 1.0,
             note=f"In bits: {told}.",

@@ -78,14 +78,6 @@ class Overwriting:
         return self.kl_to_old - self.kl_to_new
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tracking:
-    """Errors of a belief at each step."""
-
-    mae: list[float]
-    kl: list[float]
-
-
 class Bayes:
     """The exact posterior as a model: what it misses through this code is the noise of chains."""
 
@@ -168,6 +160,14 @@ def measure_hops(
         )
         for number in range(1, tunnel.hops + 1)
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracking:
+    """Errors of a belief at each step."""
+
+    mae: list[float]
+    kl: list[float]
 
 
 def measure_tracking(

@@ -55,7 +55,7 @@ class Recipe:
     seeds: int
     """Seeds 0 .. seeds-1 are measured."""
 
-    def trainings(self, seed: int) -> "Mapping[str, Training]":
+    def trainings(self, seed: int) -> Mapping[str, Training]:
         """What is trained before one seed is measured, by name."""
         return {}
 
@@ -128,9 +128,9 @@ class Study(ABC, Generic[R, M]):
     def verdict(
         self,
         judgement: Judgement,
-        *,
         tier: Tier,
         seeds: Iterable[int],
+        *,
         unit: str,
         null: float,
         note: str = "",
