@@ -15,8 +15,8 @@ from bayesattn.commands.main import COMMANDS, HELP_FILE, PAGE, main
 from bayesattn.encodings import ENCODINGS
 from bayesattn.models import SIZES
 from bayesattn.priors import PRIORS, GeneralizedGaussian, generalized_gaussian
-from bayesattn.probes import criteria
-from bayesattn.probes.llm import causal, findings
+from bayesattn.probes import criteria, examination
+from bayesattn.probes.llm import causal
 from bayesattn.tunnels import TUNNELS
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +29,7 @@ STATED = [
     ("concepts.md", r"ε = (\S+)", generalized_gaussian.EPS),
     ("howto/model.md", r"\| `encoding` \| (.*?) \|", set(ENCODINGS)),
     ("howto/model.md", r"\| `prior` \| (.*?) \|", set(PRIORS)),
-    ("howto/llm.md", r"^schema +(\d+)$", findings.SCHEMA),
+    ("howto/llm.md", r"^schema +(\d+)$", examination.SCHEMA),
     ("howto/llm.md", r"^p below (\S+) and more", criteria.ALPHA),
     ("howto/sula.md", r"(\d+) random axes", causal.RANDOM_AXES),
     ("howto/tunnel.md", r"\| tunnel \|.*?\n\|[-|]+\n(.*?)\n\n", set(TUNNELS)),

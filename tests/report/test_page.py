@@ -8,7 +8,8 @@ import pytest
 
 from bayesattn.claims import Claim, Tier
 from bayesattn.ledger.ledger import Ledger
-from bayesattn.report.page import linked, render
+from bayesattn.report.html import linked
+from bayesattn.report.page import render
 from tests.ledger.toy import crash, run_study, toy
 
 VOID = {"meta", "link", "img", "br", "input"}

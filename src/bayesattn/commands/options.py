@@ -42,6 +42,11 @@ JsonTarget = Annotated[
 Count = Annotated[int | None, optional("N")]
 File = Annotated[Path | None, optional("FILE")]
 OutFile = Annotated[Path | None, optional("FILE", aliases=["-o"])]
+PageTarget = arg(
+    aliases=["-o"],
+    metavar="PAGE.html|FOLDER",
+    help="Page to write; or a folder for the page, its pictures and the numbers.",
+)
 Pairs = Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")]
 
 Rows = Sequence[Mapping[str, str]]

@@ -8,7 +8,7 @@ from typing import Annotated
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from bayesattn.commands.options import Answer, Asking, Count, File, JsonTarget, Step
+from bayesattn.commands.options import Answer, Asking, File, JsonTarget, PageTarget, Step, optional
 from bayesattn.models.open import Source, find, tunnel_run
 from bayesattn.models.plan import plan
 from bayesattn.probes.examination import Criterion, Examination, Finding, Row, table, to_json
@@ -39,8 +39,7 @@ class Probe(Asking):
 
     models: Annotated[Positional[tuple[str, ...]], arg(metavar="MODEL")] = ()
     """Which models."""
-    out: Annotated[Path, arg(aliases=["-o"], metavar="PAGE.html|FOLDER")] = Path("probe.html")
-    """Page to write; or a folder for the page, its pictures and the numbers."""
+    out: Annotated[Path, PageTarget] = Path("probe.html")
     json: JsonTarget = None
     step: Step = None
     sequences: int = 256
@@ -65,7 +64,7 @@ class Probe(Asking):
     """Language models: resamples of the bootstrap behind every interval."""
     revisions: Annotated[str, arg(metavar="A,B")] = ""
     """Language models: revisions of one model of the hub, to be shown side by side."""
-    random_init: Count = None
+    random_init: Annotated[int | None, optional("SEED")] = None
     """Language models: look at the same network with fresh weights of this seed instead."""
     no_control: bool = False
     """Language models: leave out the comparison with fresh weights."""

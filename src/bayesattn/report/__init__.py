@@ -1,1 +1,1 @@
-"""Report: the ledger as one self-contained page and as the table of the README."""
+"""A ledger, runs or probes as one self-contained page; a ledger as Markdown."""

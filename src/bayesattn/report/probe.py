@@ -1,6 +1,5 @@
 """What was found as one HTML file that needs no other, or as a folder of its parts."""
 
-import base64
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,12 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from bayesattn.drawing import Picture, house_style, save_picture
 from bayesattn.figures.probe import pictures
 from bayesattn.files import write_json, write_text
 from bayesattn.probes.examination import Criterion, Examination, Row, table, to_json
+from bayesattn.report import html
 
 HEADINGS = {
     "fidelity": "What it believes, beside exact Bayes",
@@ -100,30 +98,15 @@ def write_page(
 def _render(
     drawn: Sequence[Picture], folder: Path, headings: dict[str, str], content: dict[str, Any]
 ) -> str:
-    shown = [
-        {
-            "heading": headings[picture.name.partition("-")[0]],
-            "source": _data_uri(picture, folder / f"{picture.name}.svg"),
-            "caption": picture.caption,
-            "alt": picture.alt,
-        }
-        for picture in drawn
-    ]
-    environment = Environment(
-        loader=PackageLoader("bayesattn.report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    return environment.get_template("probe.html").render(pictures=shown, **content)
-
-
-def _data_uri(picture: Picture, path: Path) -> str:
-    """The picture, saved as SVG, as an address that holds the whole file."""
-    with house_style():
-        save_picture(picture, path)
-    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+    shown: list[dict[str, str | None]] = []
+    for picture in drawn:
+        path = folder / f"{picture.name}.svg"
+        with house_style():
+            save_picture(picture, path)
+        heading = headings[picture.name.partition("-")[0]]
+        words = {"heading": heading, "caption": picture.caption, "alt": picture.alt}
+        shown.append({**words, "source": html.data_uri(path)})
+    return html.render("probe.html", pictures=shown, **content)
 
 
 def _section(found: Examination) -> Section:

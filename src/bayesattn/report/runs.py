@@ -7,7 +7,7 @@ from typing import Any
 from bayesattn.ledger.exhibits import belief_exhibit, manifold_exhibit
 from bayesattn.ledger.study import Exhibit
 from bayesattn.models.open import open_tunnel
-from bayesattn.report.page import embedded, templates
+from bayesattn.report import html
 from bayesattn.training import Run
 
 CURVES = ("mae", "kl", "loss")
@@ -27,12 +27,12 @@ def render_runs(folders: Sequence[Path]) -> str:
                 "finished": run.finished,
                 "environment": run.environment,
                 "exhibits": [
-                    embedded(f"run-{number}-{at}", exhibit, exhibit.data)
+                    html.embedded(f"run-{number}-{at}", exhibit, exhibit.data)
                     for at, exhibit in enumerate(exhibits(run))
                 ],
             }
         )
-    return templates().get_template("runs.html").render(sections=sections)
+    return html.render("runs.html", sections=sections)
 
 
 def exhibits(run: Run) -> Iterator[Exhibit]:
