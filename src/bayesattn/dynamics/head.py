@@ -53,28 +53,31 @@ class Gradients(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """One head on one sequence; see the module."""
+    """One head on one sequence; see the module.
+
+    Args:
+        x: [..., T, d_x] inputs.
+        w_q: [..., d_k, d_x].
+        w_k: [..., d_k, d_x].
+        w_v: [..., d_v, d_x].
+        w_o: [..., C, d_v].
+        labels: [..., T] int64, y_i.
+        bias: [..., C].
+        mask: [..., T, T] True where a query sees a key; every query must see one.
+        log_prior: [..., T, T] added to the scores; -inf hides a key as a mask does.
+        reduction: How the losses of the positions are joined; it scales u and every gradient.
+    """
 
     x: Tensor
-    """[..., T, d_x] inputs."""
     w_q: Tensor
-    """[..., d_k, d_x]."""
     w_k: Tensor
-    """[..., d_k, d_x]."""
     w_v: Tensor
-    """[..., d_v, d_x]."""
     w_o: Tensor
-    """[..., C, d_v]."""
     labels: Tensor
-    """[..., T] int64, y_i."""
     bias: Tensor | None = None
-    """[..., C]."""
     mask: Tensor | None = None
-    """[..., T, T] True where a query sees a key; every query must see one."""
     log_prior: Tensor | None = None
-    """[..., T, T] added to the scores; -inf hides a key as a mask does."""
     reduction: Reduction = "mean"
-    """How the losses of the positions are joined; it scales u and every gradient."""
 
     def __post_init__(self) -> None:
         if self.reduction not in ("sum", "mean"):

@@ -27,16 +27,19 @@ DEAD = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Routing:
-    """First-order quantities of attention, from three tensors."""
+    """First-order quantities of attention, from three tensors.
+
+    Args:
+        alpha: [..., T, S] attention weights: the responsibility of key j for query i.
+        values: [..., S, D].
+        upstream: [..., T, D] u_i, gradient of the loss at the output of the head.
+        visible: [..., T, S] True where a query sees a key; None if all see all.
+    """
 
     alpha: Tensor
-    """[..., T, S] attention weights: the responsibility of key j for query i."""
     values: Tensor
-    """[..., S, D]."""
     upstream: Tensor
-    """[..., T, D] u_i, gradient of the loss at the output of the head."""
     visible: Tensor | None = None
-    """[..., T, S] True where a query sees a key; None if all see all."""
 
     @cached_property
     def context(self) -> Tensor:

@@ -4,8 +4,9 @@ A tunnel samples a fresh instance of its task for every sequence, so that nothin
 and knows P(outcome | inputs up to here) exactly at each scored position. Training reads
 `posterior` (soft targets) or `labels` (sampled truth); fidelity compares a model with `posterior`.
 
-A tunnel lives in one file: a frozen dataclass with plain JSON fields, registered by one entry in
-`bayesattn.tunnels.TUNNELS`. Shapes: B sequences, T positions, S scored positions, C outcomes.
+A tunnel lives in one file: a frozen dataclass with plain JSON fields, named in its first line,
+`class HMM(Tunnel, name="hmm")`, and registered by one entry in `bayesattn.tunnels.TUNNELS`.
+Shapes: B sequences, T positions, S scored positions, C outcomes.
 """
 
 import dataclasses
@@ -79,6 +80,12 @@ class Tunnel(ABC):
     name: ClassVar[str]
     stretches: ClassVar[str] = "length"
     """The field that `stretched` multiplies."""
+
+    def __init_subclass__(cls, name: str | None = None, stretches: str | None = None) -> None:
+        if name is not None:
+            cls.name = name
+        if stretches is not None:
+            cls.stretches = stretches
 
     @property
     @abstractmethod

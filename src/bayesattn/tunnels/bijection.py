@@ -14,7 +14,6 @@ Loss at the value positions would only teach copying.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +25,7 @@ from bayesattn.tunnels.sampling import integers, random_orders
 
 
 @dataclass(frozen=True)
-class Bijection(Tunnel):
+class Bijection(Tunnel, name="bijection"):
     """A uniformly random permutation of `alphabet` symbols, shown pair by pair.
 
     Args:
@@ -35,8 +34,6 @@ class Bijection(Tunnel):
         replacement: Draw keys independently, so that known keys come back, instead of each at most
             once.
     """
-
-    name: ClassVar[str] = "bijection"
 
     alphabet: int = 20
     length: int | None = None

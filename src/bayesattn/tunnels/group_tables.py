@@ -18,12 +18,15 @@ LARGEST = 6
 
 @dataclass(frozen=True)
 class Group:
-    """n elements that act on points. Make one with `make_group`, which checks what it is given."""
+    """n elements that act on points. Make one with `make_group`, which checks what it is given.
+
+    Args:
+        table: [n, n] products.
+        action: [n, points].
+    """
 
     table: Tensor
-    """[n, n] products."""
     action: Tensor
-    """[n, points]."""
 
     @property
     def order(self) -> int:

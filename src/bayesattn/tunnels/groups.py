@@ -17,7 +17,7 @@ their information are the same in both. `scratch` is what stands beside each ste
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -44,7 +44,7 @@ class Tracked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GroupFilter(Tunnel):
+class GroupFilter(Tunnel, name="group"):
     """A hidden point, moved by known elements of a group.
 
     Args:
@@ -54,8 +54,6 @@ class GroupFilter(Tunnel):
         scratch: What stands beside each step: none, product, argmax or filler.
         actions: Elements that act: all, or only generators and the identity.
     """
-
-    name: ClassVar[str] = "group"
 
     group: str = "S5"
     length: int = 8

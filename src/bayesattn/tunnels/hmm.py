@@ -12,7 +12,7 @@ shown. Shapes: S states, O symbols, K steps.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -132,7 +132,7 @@ class TokenLayout:
 
 
 @dataclass(frozen=True)
-class HMM(Tunnel):
+class HMM(Tunnel, name="hmm"):
     """A fresh hidden Markov model per sequence.
 
     Args:
@@ -144,8 +144,6 @@ class HMM(Tunnel):
         min_prob: Smallest probability.
         grid: Probabilities are multiples of this; None leaves them continuous.
     """
-
-    name: ClassVar[str] = "hmm"
 
     states: int = 5
     symbols: int = 5

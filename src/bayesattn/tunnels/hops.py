@@ -22,7 +22,7 @@ was tampered with.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor
@@ -60,7 +60,7 @@ class Episode(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Hops(Tunnel):
+class Hops(Tunnel, name="hops"):
     """A permutation of `alphabet` symbols, to be applied up to `hops` times.
 
     Args:
@@ -69,8 +69,6 @@ class Hops(Tunnel):
         revealed: Number of pairs shown; by default two less than the alphabet.
         mode: What the scratch holds: direct (there is none), cot, filler, shuffled or short.
     """
-
-    name: ClassVar[str] = "hops"
 
     alphabet: int = 8
     hops: int = 4

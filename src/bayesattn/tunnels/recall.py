@@ -9,7 +9,7 @@ uniformly random stored key.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ FIRST_KEY = 10
 
 
 @dataclass(frozen=True)
-class Recall(Tunnel):
+class Recall(Tunnel, name="recall", stretches="filler"):
     """Fresh pairs per sequence, asked for by key after a gap.
 
     Args:
@@ -34,9 +34,6 @@ class Recall(Tunnel):
         keys: Number of different keys.
         values: Number of different values.
     """
-
-    name: ClassVar[str] = "recall"
-    stretches: ClassVar[str] = "filler"
 
     pairs: int = 64
     queries: int = 3

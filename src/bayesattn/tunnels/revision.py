@@ -10,7 +10,6 @@ after a gap of blank positions, and each is scored. Features, zero where they do
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from bayesattn.tunnels.sampling import Rows, integers, sample_observations
 
 
 @dataclass(frozen=True)
-class Revision(Tunnel):
+class Revision(Tunnel, name="revision", stretches="evidence"):
     """A fresh emission matrix and a hidden source per sequence.
 
     Args:
@@ -33,9 +32,6 @@ class Revision(Tunnel):
         min_prob: Smallest probability.
         grid: Probabilities are multiples of this; None leaves them continuous.
     """
-
-    name: ClassVar[str] = "revision"
-    stretches: ClassVar[str] = "evidence"
 
     hypotheses: int = 16
     evidence: int = 5
@@ -68,7 +64,8 @@ class Revision(Tunnel):
         inputs = torch.zeros(batch_size, self.positions, features, device=device)
         inputs[:, :rows, : self.symbols] = emission.log()
         inputs[:, :rows, self.symbols : -self.symbols] = torch.eye(rows, device=device)
-        emission = self._emission(inputs)  # without a grid what is shown is rounded, and counts
+        if self.grid is None:  # what is shown is rounded, and what is shown counts
+            emission = self._emission(inputs)
         source = integers(rows, (batch_size, 1), generator).repeat(1, self.evidence)
         evidence = sample_observations(source, emission, generator)
         inputs[:, self.prefix :, -self.symbols :].scatter_(2, evidence[..., None], 1.0)

@@ -12,7 +12,6 @@ hypotheses are the hidden paths.
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from bayesattn.tunnels.sampling import integers
 
 
 @dataclass(frozen=True)
-class StickyChain(Tunnel):
+class StickyChain(Tunnel, name="sticky"):
     """One fixed chain, a fresh path per sequence.
 
     Args:
@@ -36,8 +35,6 @@ class StickyChain(Tunnel):
         noise: Standard deviation of the noise.
         means_seed: Seed of the means μ ~ N(0, I).
     """
-
-    name: ClassVar[str] = "sticky"
 
     symbols: int = 8
     stay: float = 0.3
