@@ -9,11 +9,6 @@ strided kernel, and with `tolerance` leave out keys that provably hold less than
 posterior. The last layer computes nothing where no logits are asked for.
 """
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-# pyright: reportUnknownLambdaType=false
-# (torch and transformers leave some members untyped)
-
 import inspect
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -210,7 +205,7 @@ def check_tolerance(model: PreTrainedModel, tolerance: float | None) -> None:
 
 def _turns(rows: Tensor, asked: Sequence[int]) -> list[tuple[int, int]]:
     """Rows in an order in which each shares much with the one before, and how many tokens."""
-    order = sorted(range(len(rows)), key=lambda row: rows[row].tolist())
+    order = sorted(range(len(rows)), key=lambda row: rows[row].numpy().tolist())
     shared = [_common(rows[row], rows[after]) for row, after in pairwise(order)]
     return [(row, min(count, *asked)) for row, count in zip(order, [0, *shared], strict=True)]
 

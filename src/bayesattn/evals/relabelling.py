@@ -103,16 +103,10 @@ def _layer_changes(model: Model, batch: Batch, renamed: Batch) -> list[LayerChan
     changes: list[LayerChange] = []
     pairs = zip(shows.hidden(batch.inputs), shows.hidden(renamed.inputs), strict=True)
     for layer, (old, new) in enumerate(pairs):
-        old, new = old[:, batch.scored], new[:, batch.scored]
-        other = new.roll(1, 0)
-        rows = [states.flatten(0, 1).cpu() for states in (old, new, other)]
+        states = (x[:, batch.scored] for x in (old, new, new.roll(1, 0)))
+        before, after, null = (x.flatten(0, 1).cpu() for x in states)
+        distances = (relative_distance(before, after), relative_distance(before, null))
         changes.append(
-            LayerChange(
-                layer,
-                relative_distance(rows[0], rows[1]),
-                relative_distance(rows[0], rows[2]),
-                linear_cka(rows[0], rows[1]),
-                linear_cka(rows[0], rows[2]),
-            )
+            LayerChange(layer, *distances, linear_cka(before, after), linear_cka(before, null))
         )
     return changes

@@ -7,10 +7,6 @@ backward pass of FlexAttention. Gradients of the table are summed by atomic adds
 are not bit-reproducible; the strided and dense kernels are. There is no backward pass on CPU.
 """
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-# (torch leaves some members untyped)
-
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -52,7 +48,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _compiled() -> Callable[..., Any]:
-    return torch.compile(flex_attention, dynamic=False)
+    return torch.compile(flex_attention, dynamic=False)  # pyright: ignore[reportUnknownMemberType]
 
 
 def _score_mod(terms: Terms, batch: int) -> Callable[..., Tensor] | None:

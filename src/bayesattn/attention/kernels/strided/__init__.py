@@ -5,9 +5,8 @@ depend on data (padding, documents), which inside an operator is an ordinary Pyt
 of sequences that are cut alike, and over their runs of queries that share their first key.
 """
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-# (torch leaves some members untyped)
+# pyright: reportUnknownMemberType=false
+# (torch leaves what registers an operator untyped)
 
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.attention.kernels.strided.backward import differentiate_band
+from bayesattn.attention.kernels.strided.band import split_first
 from bayesattn.attention.kernels.strided.forward import attend_band
 from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Group, Run, Visibility
@@ -177,11 +177,11 @@ def _per_query_head(x: Tensor, num_heads: int) -> Tensor:
     return x[0][:, None].expand(-1, num_heads // groups, -1, -1)
 
 
-def _grouped(x: Tensor, lead: torch.Size) -> Tensor:
+def _grouped(x: Tensor, lead: tuple[int, ...]) -> Tensor:
     """[B, H, ...] or, for one sequence, [G, H/G, ...]: a view, since it may be written to."""
-    return x if x.shape[:2] == lead else x[0].unflatten(0, lead)
+    return x if x.shape[:2] == lead else split_first(x[0], lead)
 
 
 def _per_key_head(dx: Tensor, groups: int) -> Tensor:
-    heads = dx.shape[1]
-    return dx if heads == groups else dx.unflatten(1, (groups, heads // groups)).sum(2)
+    batch, heads, *rest = dx.shape
+    return dx if heads == groups else dx.view(batch, groups, -1, *rest).sum(2)

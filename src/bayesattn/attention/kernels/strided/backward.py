@@ -12,16 +12,13 @@ them. And dS is written straight into a skewed buffer (see `band`) in which diag
 both prior gradients are then matrix-vector products, deterministic ones.
 """
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# (torch leaves some members untyped)
-
 import math
 from dataclasses import InitVar, dataclass
 
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.strided.band import Band, scratch, unskew
+from bayesattn.attention.kernels.strided.band import Band, scratch, split_first, unskew
 from bayesattn.attention.terms import Terms
 
 _LOG2_E = math.log2(math.e)
@@ -142,7 +139,7 @@ class _Tiles:
             bias = band.view(a, b, lo, hi)
         else:
             bias = band.tempered(temper, a, b, lo, hi, self.product)
-        posterior.unflatten(0, self.lead).copy_(bias)
+        split_first(posterior, self.lead).copy_(bias)
         posterior.baddbmm_(q, k.transpose(1, 2))
         torch.exp2(posterior, out=posterior)
         self._lone(posterior, a).round_()
@@ -162,9 +159,9 @@ class _Tiles:
 
         ds[:, :, : max(0, band.exempt - lo)] = 0.0
         columns = band.columns(a, b, lo, hi)
-        diagonals = skewed.unflatten(0, self.lead)
+        diagonals = split_first(skewed, self.lead)
         if temper is None or self.dtemper is None:
-            self.dline[:, columns] += skewed.sum(1).unflatten(0, self.lead).sum(0)
+            self.dline[:, columns] += split_first(skewed.sum(1), self.lead).sum(0)
         else:
             self.dline[:, columns] += (temper[:, None] @ diagonals)[:, :, 0].sum(0)
             line = band.reversed[:, columns, None]

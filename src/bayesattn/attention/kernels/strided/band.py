@@ -111,6 +111,11 @@ def unskew(skewed: Tensor, keys: int) -> Tensor:
     )
 
 
+def split_first(x: Tensor, lead: tuple[int, ...]) -> Tensor:
+    """[n · m, ...] as [n, m, ...] for lead n, m: a view."""
+    return x.view(*lead, *x.shape[1:])
+
+
 def scratch(purpose: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
     """A tensor of any content, valid until the same thread asks again for the same purpose.
 

@@ -13,9 +13,6 @@ Whether a table is smooth is not taken on trust: rows in between are compared wi
 them, and where any differs by more than rounding the bias is written out after all.
 """
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# (torch leaves some members untyped)
-
 import math
 from functools import cache
 from itertools import pairwise
@@ -23,7 +20,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.strided.band import Band
+from bayesattn.attention.kernels.strided.band import Band, split_first
 
 NODES = 8
 DISTANCE = 3
@@ -93,7 +90,7 @@ class FarKeys:
     def queries(self, q: Tensor, temper: Tensor, scale: float) -> Tensor:
         """Queries [N, H, rows, D] with their share of the prior, factors `temper` [H, rows]."""
         polynomials = (weights(q.shape[2]) / scale).to(temper.dtype)
-        share = temper.unflatten(0, self.lead)[..., None] * polynomials
+        share = split_first(temper, self.lead)[..., None] * polynomials
         return torch.cat([q, share.expand(*q.shape[:2], -1, -1)], -1)
 
     def keys(self, a: int, b: int, lo: int, hi: int) -> tuple[Tensor, Tensor]:
@@ -102,5 +99,5 @@ class FarKeys:
         start = self.band.columns(a, b, lo, hi).start
         for m, p in enumerate(nodes(b - a)):
             row = self.band.reversed[:, start + p : start + p + hi - lo]
-            k[..., self.width + m] = row.unflatten(0, self.lead)
+            k[..., self.width + m] = split_first(row, self.lead)
         return k, v

@@ -1,13 +1,9 @@
 """Forward pass of the strided kernel: torch's CPU flash attention on blocks of queries and keys."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-# (torch leaves some members untyped)
-
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.strided.band import INVISIBLE, Band, scratch
+from bayesattn.attention.kernels.strided.band import INVISIBLE, Band, scratch, split_first
 from bayesattn.attention.kernels.strided.far import FarKeys, far_keys, smooth
 from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Visibility
@@ -57,8 +53,8 @@ def attend_band(
     lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])
     if num_queries == 1:
         lo, bias = _row(table, temper, seen)
-        q = q if content is None else (q * content.unflatten(0, lead)[..., None]).to(q.dtype)
-        o, e = flash(q, k[:, :, lo:], v[:, :, lo:], bias.unflatten(0, lead), scale)
+        q = q if content is None else (q * split_first(content, lead)[..., None]).to(q.dtype)
+        o, e = flash(q, k[:, :, lo:], v[:, :, lo:], split_first(bias, lead), scale)
         out.copy_(o)
         evidence.copy_(e)
         return
@@ -84,7 +80,7 @@ def attend_band(
         factor = None if temper is None else temper[:, rows].flip(1)
         flipped = q[:, :, rows].flip(2)
         if content is not None:
-            flipped.mul_(content[:, rows].flip(1).unflatten(0, lead)[..., None])
+            flipped.mul_(split_first(content[:, rows].flip(1), lead)[..., None])
         o, e = _attend_block(parts, flipped, factor, a, b)
         out[:, :, rows] = o.flip(2)  # with out= torch would copy once more
         evidence[:, :, rows] = e.flip(2)
@@ -185,7 +181,7 @@ class Parts:
 
     def _flash(self, q: Tensor, bias: Tensor, a: int, b: int, lo: int, hi: int) -> Mean:
         k, v = self.k[:, :, lo:hi], self.v[:, :, lo:hi]
-        out, evidence = flash(q, k, v, bias.unflatten(0, self.lead), self.scale)
+        out, evidence = flash(q, k, v, split_first(bias, self.lead), self.scale)
         # flash reports evidence 0 for queries that see none of the keys: those whose window begins
         # above them, and those that come before them
         if (blind := b - hi - self.band.span + 1) > 0:
