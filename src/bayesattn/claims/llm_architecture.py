@@ -18,14 +18,14 @@ import numpy as np
 
 from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.claims.tunnels import TunnelRecipe
+from bayesattn.ledger.study import Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.probes.focusing import measure_focusing
 from bayesattn.probes.measured import Measured, held_out
 from bayesattn.probes.values import Manifold, measure_values
 from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given
-from bayesattn.training import TrainConfig
 from bayesattn.tunnels import Bijection
 
 FULL = "full heads"
@@ -42,20 +42,16 @@ PERMUTATIONS = 19
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchitectureRecipe(Recipe):
+class ArchitectureRecipe(TunnelRecipe):
     """Task, model and training of every variant."""
 
     alphabet: int
     layers: int = 2
-    width: int = 64
-    heads: int = 4
     window: int
     """Most recent tokens that a query of the sliding window sees."""
-    steps: int
-    batch_size: int = 64
-    lr: float = 3e-3
-    sequences: int = 256
-    """Held-out sequences."""
+
+    def trainings(self, seed: int) -> dict[str, TunnelTraining]:
+        return {variant: self.training(variant, seed) for variant in (FULL, *OTHERS)}
 
     def training(self, variant: str, seed: int) -> TunnelTraining:
         """The same for every variant but what it is about."""
@@ -66,18 +62,10 @@ class ArchitectureRecipe(Recipe):
             # two are as wide as one of the others
             "experts": {"num_experts": 4, "intermediate_size": self.width},
         }.get(variant, {})
-        architecture = Transformer(
-            layers=self.layers,
-            width=self.width,
-            heads=self.heads,
-            prior="ggd",
-            prior_options={"init": "mixed"},
-            **fields,
-        )
-        config = TrainConfig(
-            steps=self.steps, batch_size=self.batch_size, lr=self.lr, seed=seed, threads=1
-        )
-        return TunnelTraining(Bijection(self.alphabet, replacement=True), architecture, config)
+        mixed: dict[str, Any] = {"prior": "ggd", "prior_options": {"init": "mixed"}}
+        architecture = self.transformer(self.layers, **mixed, **fields)
+        task = Bijection(self.alphabet, replacement=True)
+        return TunnelTraining(task, architecture, self.config(seed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +110,12 @@ Found = Mapping[int, Mapping[str, Variant]]
 class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, Variant]]):
     """Trains one transformer with five kinds of attention and feed-forward layers."""
 
-    def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        recipe = self.recipes[tier]
-        return {variant: recipe.training(variant, seed) for variant in (FULL, *OTHERS)}
-
     def measure(self, tier: Tier, seed: int) -> Mapping[str, Variant]:
-        sequences = self.recipes[tier].sequences
-        trainings = self.trainings(tier, seed)
-        return {name: _measure(training, sequences) for name, training in trainings.items()}
+        recipe = self.recipes[tier]
+        return {
+            name: _measure(training, recipe.sequences)
+            for name, training in recipe.trainings(seed).items()
+        }
 
     def judge(self, tier: Tier, found: Found) -> Verdict:
         """All have learnt; the geometry is the same; focusing is weaker in every other variant."""
@@ -155,16 +141,14 @@ class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, Variant]]):
         }
         judgement = judge_given("The task is learnt", learnt, judge_all({**static, **focusing}))
         weakest = min(focusing.values(), key=lambda part: part.value)
-        reason = (
-            f"{judgement.reason} Focusing: {_means(found, _focusing)}. "
-            f"Order: {_means(found, _order)}."
-        )
         return self.verdict(
-            judgement._replace(reason=reason, value=weakest.value, interval=weakest.interval),
-            tier=tier,
-            seeds=tuple(found),
+            judgement,
+            tier,
+            found,
             unit="more fall of attention entropy with full heads than in the closest other",
             null=_between_seeds(_by_seed(found, FULL, _focusing)),
+            note=f"Focusing: {_means(found, _focusing)}. Order: {_means(found, _order)}.",
+            shown=weakest,
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:

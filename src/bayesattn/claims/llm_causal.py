@@ -142,8 +142,8 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, Cut]]):
         before = [float(np.mean(one.order)) for one in later]
         there = judge_effect(before, minimum=ORDERED)
         judgement = judge_given("Later values are ordered", there, judge_all(parts))
-        reason = (
-            f"{judgement.reason} Order in later layers {np.mean(before):.2f}, after the cut "
+        note = (
+            f"Order in later layers {np.mean(before):.2f}, after the cut "
             f"{np.mean([one.order_after for one in later]):.2f}, after random cuts "
             f"{np.mean([one.order_random for one in later]):.2f}; KL "
             f"{np.mean([cut.against.divergence.value for cut in cuts]):.4f} bits, of random cuts "
@@ -151,11 +151,13 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, Cut]]):
             f"{np.mean([cut.matched for cut in cuts]):.2f} cost as much at equal size."
         )
         return self.verdict(
-            judgement._replace(reason=reason, value=lost.value, interval=lost.interval),
-            tier=tier,
-            seeds=tuple(found),
+            judgement,
+            tier,
+            found,
             unit="of the order in later layers lost, beyond random cuts",
             null=0.0,
+            note=note,
+            shown=lost,
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:

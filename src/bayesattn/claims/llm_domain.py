@@ -125,13 +125,13 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
             for domain in DOMAINS
         )
         mixed = np.mean([one.mixed.two for one in written])
-        reason = f"{judgement.reason} Shares: {single}; mixed {mixed:.2f}."
         return self.verdict(
-            judgement._replace(reason=reason),
-            tier=tier,
-            seeds=tuple(found),
+            judgement,
+            tier,
+            found,
             unit="of the variance gained by one domain",
             null=null,
+            note=f"Shares: {single}; mixed {mixed:.2f}.",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:

@@ -104,17 +104,18 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
         given = _mean(found, lambda one: _value(one.main.centred.given_shots))
         posterior = _mean(found, lambda one: one.fixed.error_posterior.value)
         predictive = _mean(found, lambda one: one.fixed.error_predictive.value)
-        reason = (
-            f"{judgement.reason} Where the number of pairs varies, order {varied:.2f}, given that "
-            f"number {given:.2f}. Entropy errors at fixed length: "
-            f"{posterior:.2f} bits to the posterior, {predictive:.2f} to the predictive."
+        note = (
+            f"Where the number of pairs varies, order {varied:.2f}, given that number {given:.2f}. "
+            f"Entropy errors at fixed length: {posterior:.2f} bits to the posterior, "
+            f"{predictive:.2f} to the predictive."
         )
         return self.verdict(
-            judgement._replace(reason=reason),
-            tier=tier,
-            seeds=tuple(found),
+            judgement,
+            tier,
+            found,
             unit="|rank correlation| at fixed length",
             null=masked,
+            note=note,
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:

@@ -133,17 +133,18 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
         ordered = judgement.reason.startswith("order")
         share = np.mean([axis[SHARE].value for axis in values])
         noise = np.mean([axis[TWO].nulls["noise"] for axis in values])
-        reason = (
-            f"{judgement.reason} Shares: {share:.2f} on the first, {np.mean(two):.2f} on two "
+        note = (
+            f"Shares: {share:.2f} on the first, {np.mean(two):.2f} on two "
             f"(noise {noise:.2f}, fresh weights {fresh_two:.2f}); order {np.mean(order):.2f} "
             f"(fresh weights {fresh_order:.2f})."
         )
         return self.verdict(
-            judgement._replace(reason=reason),
-            tier=tier,
-            seeds=tuple(found),
+            judgement,
+            tier,
+            found,
             unit="|Spearman| with entropy" if ordered else "of the variance on two axes",
             null=fresh_order if ordered else fresh_two,
+            note=note,
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
