@@ -47,7 +47,9 @@ def test_an_error_is_right_when_it_is_twice_its_end():
     assert path.reaching("mae") == pytest.approx(30)
     assert path.settling("attention") == pytest.approx(9)
     drift = Drift(trained=path, straight=path, frame_null=0.0)
-    assert drift.precision() == drift.precision_null() == pytest.approx(math.log2(30 / 9))
+    assert (
+        drift.trained.precision() == drift.straight.precision() == pytest.approx(math.log2(30 / 9))
+    )
 
 
 def test_jensen_shannon_is_that_of_scipy(generator):
@@ -102,15 +104,15 @@ def test_the_order_of_events_is_found(early):
     sooner, later = ("attention", "values") if early == "routing" else ("values", "attention")
     assert found.trained.settling(sooner) <= 200 < 400 < found.trained.settling(later)
     sign = 1 if early == "routing" else -1
-    assert sign * found.dissociation("values") > 1
+    assert sign * found.trained.dissociation("values") > 1
     # on the straight path both move together
-    assert abs(found.dissociation_null("values")) < 0.5
+    assert abs(found.straight.dissociation("values")) < 0.5
     assert found.trained.curves["attention"][-1] == 0
     assert found.trained.curves["values"][-1] == pytest.approx(0, abs=1e-6)
     summary = found.summary()
     assert {*summary} == {*KINDS}
     assert summary[sooner]["half-life"] < summary[sooner]["settled"]
-    assert found.summaries()["dissociation"]["values"] == found.dissociation("values")
+    assert found.summaries()["dissociation"]["values"] == found.trained.dissociation("values")
 
 
 def test_straight_path_goes_as_far_as_the_training():

@@ -83,12 +83,15 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
         drift = measure_drift(run, sequences=min(128, self.recipes[tier].sequences))
         later = {
             kind: Doublings(
-                training=drift.dissociation(kind), straight=drift.dissociation_null(kind)
+                training=drift.trained.dissociation(kind),
+                straight=drift.straight.dissociation(kind),
             )
             for kind in KINDS
             if kind != "attention"
         }
-        precision = Doublings(training=drift.precision(), straight=drift.precision_null())
+        precision = Doublings(
+            training=drift.trained.precision(), straight=drift.straight.precision()
+        )
         return Settling(
             steps=drift.trained.steps,
             training=_ways(drift.trained),

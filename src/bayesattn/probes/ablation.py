@@ -75,7 +75,6 @@ class Ablations:
     losses: list[Loss]
 
     def find(self, part: str, layer: int, head: int | None = None, kind: str = "zero") -> Loss:
-        """One of the losses."""
         wanted = (part, layer, head, kind)
         return next(x for x in self.losses if (x.part, x.layer, x.head, x.kind) == wanted)
 
@@ -221,7 +220,6 @@ def _replacement(whole: Captured, cut: Cut) -> Tensor | None:
 
 
 def _hang(parts: Anatomy, cut: Cut, other: Tensor | None) -> Any:
-    """The hook that makes a cut."""
     layer = parts.layers[cut.layer]
 
     def bypass(_: nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:

@@ -63,6 +63,14 @@ class Path:
         whole = abs(curve[0] - curve[-1]) or 1.0
         return settling_step(self.steps, curve, (times - 1) * abs(curve[-1]) / whole)
 
+    def dissociation(self, slow: str, fast: str = "attention") -> float:
+        """log2 of how much later `slow` settles than `fast`."""
+        return math.log2(self.settling(slow) / self.settling(fast))
+
+    def precision(self) -> float:
+        """log2 of how much later the entropy error is right than attention is settled."""
+        return math.log2(self.reaching("mae") / self.settling("attention"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
@@ -72,22 +80,6 @@ class Drift:
     straight: Path
     frame_null: float
     """1 - r/d: what `frame` is for random subspaces."""
-
-    def dissociation(self, slow: str, fast: str = "attention") -> float:
-        """log2 of how much later `slow` settles than `fast` in training."""
-        return _log_ratio(self.trained, slow, fast)
-
-    def dissociation_null(self, slow: str, fast: str = "attention") -> float:
-        """The same on the straight path."""
-        return _log_ratio(self.straight, slow, fast)
-
-    def precision(self) -> float:
-        """log2 of how much later the entropy error is right than attention is settled."""
-        return _precision(self.trained)
-
-    def precision_null(self) -> float:
-        """The same on the straight path."""
-        return _precision(self.straight)
 
     def summary(self) -> dict[str, dict[str, float]]:
         """Settling steps and half-lives of every kind, in training and on the straight path."""
@@ -105,13 +97,11 @@ class Drift:
 
     def summaries(self) -> dict[str, Any]:
         kinds = [kind for kind in KINDS if kind != "attention"]
-        return {
-            "summary": self.summary(),
-            "dissociation": {kind: self.dissociation(kind) for kind in kinds},
-            "dissociation, straight path": {kind: self.dissociation_null(kind) for kind in kinds},
-            "precision": self.precision(),
-            "precision, straight path": self.precision_null(),
-        }
+        found: dict[str, Any] = {"summary": self.summary()}
+        for name, path in {"": self.trained, ", straight path": self.straight}.items():
+            found[f"dissociation{name}"] = {kind: path.dissociation(kind) for kind in kinds}
+            found[f"precision{name}"] = path.precision()
+        return found
 
 
 def measure_drift(run: Run, *, sequences: int = 128, seed: int = EVAL_SEED) -> Drift:
@@ -246,11 +236,3 @@ def _frame_size(model: Predictor) -> tuple[int, int]:
 
 def _weights(model: Predictor) -> Tensor:
     return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-
-
-def _log_ratio(path: Path, slow: str, fast: str) -> float:
-    return math.log2(path.settling(slow) / path.settling(fast))
-
-
-def _precision(path: Path) -> float:
-    return math.log2(path.reaching("mae") / path.settling("attention"))

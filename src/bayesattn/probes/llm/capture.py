@@ -10,8 +10,6 @@
 
 N prompts, H query heads, G key/value heads, D width of a head. Prompts of one length go together
 and nothing is ever padded, so every number is what the model computes for that prompt.
-
-Hooks that tell what a language model computes while it reads; see `capture` for the names.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -26,12 +24,18 @@ from torch import Tensor, nn
 from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.probes.capture import first_tensor, hanging
 from bayesattn.probes.llm.heads import Heads
-from bayesattn.probes.llm.structure import Mode, Parts
+from bayesattn.probes.llm.structure import Mode, Structure
 from bayesattn.probes.llm.subject import Subject
-from bayesattn.probes.llm.tracing import LayerParts, Listener
+from bayesattn.probes.llm.tracing import LayerStructure, Listener
 from bayesattn.probes.measured import NotApplicableError
 
 BATCH_TOKENS = 2048
+NAMES = ("values", "keys", "turned_keys", "outputs", "residual", "attention", "logits")
+OF_CACHE = ("values", "turned_keys", "attention", "logits")
+"""What there is without hooks."""
+Heard = dict[tuple[str, int], Tensor]
+"""What one pass told, by name and layer."""
+Read = Callable[[Tensor], Heard]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,15 +154,7 @@ def batches(
             yield which, torch.tensor([list(prompts[number]) for number in which])
 
 
-NAMES = ("values", "keys", "turned_keys", "outputs", "residual", "attention", "logits")
-OF_CACHE = ("values", "turned_keys", "attention", "logits")
-"""What there is without hooks."""
-Heard = dict[tuple[str, int], Tensor]
-"""What one pass told, by name and layer."""
-Read = Callable[[Tensor], Heard]
-
-
-def resolve(parts: Parts, names: Sequence[str] | None, mode: Mode) -> list[str]:
+def resolve(parts: Structure, names: Sequence[str] | None, mode: Mode) -> list[str]:
     """The names to capture, all there are if None; refuses what this model does not show."""
     there = [name for name in NAMES if mode == "hooks" or name in OF_CACHE]
     if any(layer.rows is None for layer in parts.layers):
@@ -244,29 +240,26 @@ def last_only(model: Any) -> dict[str, Any]:
 
 
 def _hooks(
-    layer: LayerParts,
+    layer: LayerStructure,
     number: int,
     wanted: Sequence[str],
     every: bool,
     keep: Callable[[str, int, Tensor], None],
 ) -> Generator[Any]:
-    """Hang hooks on one layer."""
-
     def of_projection(name: str, part: Heads) -> Callable[[nn.Module, Any, Tensor], None]:
-        def project(_: nn.Module, __: Any, output: Tensor) -> None:
-            keep(name, number, part.read(output) if every else part.read_last(output)[:, 0])
-
-        return project
+        return lambda _, __, output: keep(
+            name, number, part.read(output) if every else part.read_last(output)[:, 0]
+        )
 
     def collect(_: nn.Module, given: tuple[Any, ...]) -> None:
         heads = given[0] if every else given[0][:, -1]
         keep("outputs", number, heads.unflatten(-1, (layer.heads, -1)))
 
     def attend(_: nn.Module, given: Any, options: dict[str, Any], output: Any) -> None:
-        rows = None if layer.rows is None else output[layer.rows]
-        if rows is not None:
-            keep("visible", number, visible_keys((*given, *options.values()), rows))
-        if "attention" in wanted and rows is not None:
+        if layer.rows is None or (rows := output[layer.rows]) is None:
+            return
+        keep("visible", number, visible_keys((*given, *options.values()), rows))
+        if "attention" in wanted:
             keep("attention", number, rows if every else rows[:, :, -1])
 
     def leave(_: nn.Module, __: Any, output: Any) -> None:

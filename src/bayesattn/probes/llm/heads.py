@@ -30,12 +30,10 @@ class Heads:
 
     @property
     def count(self) -> int:
-        """Heads."""
         return self.columns.shape[0]
 
     @property
     def width(self) -> int:
-        """Coordinates of a head."""
         return self.columns.shape[1]
 
     @property

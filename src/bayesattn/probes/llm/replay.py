@@ -9,7 +9,6 @@ every pass is a whole one.
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.probes.capture import hanging
+from bayesattn.probes.llm.capture import last_only
 from bayesattn.probes.llm.interventions import Edit, edited
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import NotApplicableError
@@ -122,7 +122,6 @@ def record(subject: Subject, prompts: Sequence[Sequence[int]], first: int) -> Re
 
 
 def blocks_of(subject: Subject) -> list[nn.Module]:
-    """The blocks of all layers."""
     blocks = [layer.block for layer in subject.parts.layers]
     found = [block for block in blocks if block is not None]
     if len(found) < len(blocks):
@@ -132,10 +131,7 @@ def blocks_of(subject: Subject) -> list[nn.Module]:
 
 def last_logits(model: nn.Module, tokens: Tensor) -> Tensor:
     """[N, V] at the last token, the only ones computed where a model can leave out the others."""
-    options: dict[str, Any] = {"use_cache": False}
-    if "logits_to_keep" in signature(model.forward).parameters:
-        options["logits_to_keep"] = 1
-    return model(tokens, **options).logits[:, -1]
+    return model(tokens, use_cache=False, **last_only(model)).logits[:, -1]
 
 
 def entering(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from bayesattn.evals.prediction import device_of, evaluating
-from bayesattn.probes.llm.tracing import LayerParts, trace
+from bayesattn.probes.llm.tracing import LayerStructure, trace
 from bayesattn.probes.measured import NotApplicableError
 
 Mode = Literal["hooks", "cache"]
@@ -37,10 +37,10 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Parts:
+class Structure:
     """A model taken apart."""
 
-    layers: tuple[LayerParts, ...]
+    layers: tuple[LayerStructure, ...]
     asks_for_attention: bool
     """Whether attention gives its weights away only with `output_attentions`."""
 
@@ -51,7 +51,6 @@ class Parts:
 
     @property
     def mode(self) -> Mode:
-        """How states are captured."""
         return "cache" if self.missing else "hooks"
 
     @property
@@ -82,7 +81,7 @@ class Parts:
         return part.weight().detach().float().cpu()
 
 
-def find_parts(model: PreTrainedModel) -> Parts:
+def find_parts(model: PreTrainedModel) -> Structure:
     """Take a model apart.
 
     Raises:
@@ -96,7 +95,7 @@ def find_parts(model: PreTrainedModel) -> Parts:
         if asks:
             layers = trace(model, tokens, output_attentions=True)
     _require_layers(model, layers)
-    return Parts(tuple(layers), asks)
+    return Structure(tuple(layers), asks)
 
 
 def _tokens(model: PreTrainedModel) -> Tensor:
@@ -129,7 +128,7 @@ def _require_causal(model: PreTrainedModel, tokens: Tensor) -> None:
         )
 
 
-def _require_layers(model: PreTrainedModel, layers: list[LayerParts]) -> None:
+def _require_layers(model: PreTrainedModel, layers: list[LayerStructure]) -> None:
     kind = type(model).__name__
     if not layers:
         raise NotApplicableError(

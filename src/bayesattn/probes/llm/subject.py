@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bayesattn.models.open import Source, find, open_language
 from bayesattn.models.plan import Plan, describe, plan
-from bayesattn.probes.llm.structure import Parts, find_parts
+from bayesattn.probes.llm.structure import Structure, find_parts
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Subject:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
     plan: Plan
-    parts: Parts
+    parts: Structure
     name: str
 
     @classmethod

@@ -43,7 +43,6 @@ class Listener(DynamicCache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Tell, and hand on."""
         self.hear(layer_idx, key_states, value_states)
         if self.keep:
             return super().update(key_states, value_states, layer_idx, *args, **kwargs)
@@ -51,7 +50,7 @@ class Listener(DynamicCache):
 
 
 @dataclass
-class LayerParts:
+class LayerStructure:
     """What one pass showed of a layer; None is what it did not show."""
 
     attention: nn.Module
@@ -82,7 +81,6 @@ class LayerParts:
 
     @property
     def missing(self) -> list[str]:
-        """Which of the parts that hooks need were not found."""
         needed = {
             "blocks": self.block,
             "value projections": self.value,
@@ -121,7 +119,7 @@ class _Pass:
     running: list[nn.Module] = field(default_factory=list[nn.Module])
     seen: list[_Seen] = field(default_factory=list[_Seen])
     """In the block that is running, until its keys and values are cached."""
-    layers: list[LayerParts] = field(default_factory=list[LayerParts])
+    layers: list[LayerStructure] = field(default_factory=list[LayerStructure])
     states: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     """Of that block: cached values [B, G, T, D], weights, and what the output projection got."""
 
@@ -151,7 +149,7 @@ class _Pass:
         self.states["values"] = values
         k, v = (x.transpose(1, 2) for x in (keys, values))
         distinct = distinct_heads(torch.cat([k, v], -1).flatten(0, 1))
-        layer = LayerParts(self.running[-1], index, self.heads, distinct, self._block())
+        layer = LayerStructure(self.running[-1], index, self.heads, distinct, self._block())
         self.layers.append(layer)
         layer.value, _ = self._find(v[:, :, distinct].flatten(0, 1), slice(None), [1.0])
         # position 0 is not turned
@@ -162,7 +160,7 @@ class _Pass:
     def _block(self) -> nn.Module | None:
         return next((module for module in self.running if id(module) in self.members), None)
 
-    def _cached(self) -> LayerParts | None:
+    def _cached(self) -> LayerStructure | None:
         """The layer that is running, if its keys and values are cached already."""
         layer = self.layers[-1] if self.layers else None
         return layer if layer is not None and layer.block in self.running else None
@@ -220,7 +218,7 @@ class _Pass:
                 return Heads(seen.module, seen.layout, left.nonzero().view(self.heads, key.width))
         return None
 
-    def _find_rows(self, layer: LayerParts, output: Any) -> None:
+    def _find_rows(self, layer: LayerStructure, output: Any) -> None:
         for place, x in enumerate(output if isinstance(output, tuple) else ()):
             if isinstance(x, Tensor) and x.shape[1:] == (layer.heads, self.length, self.length):
                 layer.rows = place
@@ -238,7 +236,7 @@ class _Pass:
         return bool(error <= tolerance * values.abs().max())
 
 
-def trace(model: PreTrainedModel, tokens: Tensor, **options: Any) -> list[LayerParts]:
+def trace(model: PreTrainedModel, tokens: Tensor, **options: Any) -> list[LayerStructure]:
     """What one pass over `tokens` [B, T] shows of every layer that caches keys and values."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     members = {id(member) for members in lists for member in members}
