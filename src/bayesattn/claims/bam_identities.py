@@ -72,7 +72,6 @@ class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
         """Compare on q, k, v [1, H, T, D], all of one dtype."""
 
     def measure(self, tier: Tier, seed: int) -> Mapping[str, Differences]:
-        """Differences over head counts, by precision."""
         recipe = self.recipes[tier]
         generator = torch.Generator().manual_seed(seed)
         compared: dict[str, list[list[Comparison]]] = {dtype: [] for dtype in TOLERANCES}

@@ -55,7 +55,6 @@ class BamSize(Study[SizeRecipe, Mapping[str, Counts]]):
         return {model: _count(model) for model in self.recipes[tier].models}
 
     def judge(self, tier: Tier, found: Mapping[int, Mapping[str, Counts]]) -> Verdict:
-        """Exact for every model, or refuted."""
         models = next(iter(found.values()))
         counts = models.values()
         control = [one.prior_with_location - 2 * one.heads_layers for one in counts]
@@ -83,7 +82,6 @@ class BamSize(Study[SizeRecipe, Mapping[str, Counts]]):
         )
 
     def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Counts]]) -> list[Picture]:
-        """Counts over heads times layers."""
         models = next(iter(found.values()))
         counts = models.values()
         x = [one.heads_layers for one in counts]

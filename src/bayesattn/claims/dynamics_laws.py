@@ -77,7 +77,6 @@ class Place:
 
     @property
     def all_wrong(self) -> list[float]:
-        """Of all wrong laws."""
         return [difference for own in self.wrong.values() for difference in own]
 
 
@@ -93,7 +92,7 @@ class Law:
 
 
 class GradientLawStudy(Study[LawRecipe, Law]):
-    """A study of a law; see the module."""
+    """A law beside autograd, and wrong laws beside it."""
 
     @abstractmethod
     def of_head(self, head: Head, generator: Generator) -> Sides:
@@ -192,7 +191,6 @@ class DynamicsRouting(GradientLawStudy):
         return _routing_sides(head_dynamics(model, batch, layer), truth, generator)
 
     def remainder(self, head: Head, eta: float) -> float:
-        """Of the loss, after a step of all scores."""
         after = head.loss_at(scores=head.scores + head.routing.score_step(eta))
         predicted = head.routing.loss_change_of_score_step(eta)
         return (after - head.loss - predicted).abs().item()
@@ -203,7 +201,6 @@ class DynamicsValues(GradientLawStudy):
     """The value law against autograd."""
 
     def of_head(self, head: Head, generator: Generator) -> Sides:
-        """One head, one value each."""
         routing = head.routing
         wrong = {
             name: alpha.mT @ routing.upstream for name, alpha in _wrong_weights(routing).items()
@@ -221,7 +218,6 @@ class DynamicsValues(GradientLawStudy):
         return Sides(found.value_gradient, truth, wrong)
 
     def remainder(self, head: Head, eta: float) -> float:
-        """Of the loss, after a step of all values."""
         after = head.loss_at(values=head.v + head.routing.value_step(eta))
         predicted = head.routing.loss_change_of_value_step(eta)
         return (after - head.loss - predicted).abs().item()

@@ -4,6 +4,7 @@ The same trainings, so nothing is trained twice; where one of the models that co
 in just this way, it is taken instead.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
@@ -70,6 +71,13 @@ class GeometryStudy(PartedStudy[GeometryRecipe, P]):
         """Those that do not come along."""
         wanted = {part: training(tier, part, seed) for part in self.parts(tier)}
         return {part: own for part, own in wanted.items() if _shipped(own) is None}
+
+    def measure_part(self, tier: Tier, seed: int, part: str) -> P:
+        return self.look(trained_model(tier, part, seed), self.recipes[tier].sequences)
+
+    @abstractmethod
+    def look(self, trained: TrainedModel, sequences: int) -> P:
+        """What is found in one model, on so many held-out sequences."""
 
 
 def training(tier: Tier, variant: str, seed: int) -> TunnelTraining:

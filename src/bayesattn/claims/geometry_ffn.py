@@ -10,7 +10,7 @@ a sublayer only tells whether the code was turned.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bayesattn.claims.geometry import VARIANTS, GeometryStudy, average, each, trained_model
+from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, average, each
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Verdict
@@ -50,21 +50,21 @@ Found = Mapping[int, Mapping[str, Sublayers]]
 class GeometryFFN(GeometryStudy[Sublayers]):
     """Linear probes before and after every sublayer of trained models."""
 
-    def measure_part(self, tier: Tier, seed: int, part: str) -> Sublayers:
-        model, initial, tunnel = trained_model(tier, part, seed)
-        batch = held_out(tunnel, self.recipes[tier].sequences)
-        trained, before = (measure_sublayers(one, batch) for one in (model, initial))
+    def look(self, trained: TrainedModel, sequences: int) -> Sublayers:
+        model, initial, tunnel = trained
+        batch = held_out(tunnel, sequences)
+        after, before = (measure_sublayers(one, batch) for one in (model, initial))
         gains = {
             target: Gains(
                 by_layer={
                     kind: [
                         one.gain.value
-                        for one in trained
+                        for one in after
                         if (one.sublayer, one.target) == (kind, target)
                     ]
                     for kind in SUBLAYERS
                 },
-                difference=_difference(trained, target),
+                difference=_difference(after, target),
                 difference_untrained=_difference(before, target),
             )
             for target in TARGETS
@@ -104,7 +104,6 @@ class GeometryFFN(GeometryStudy[Sublayers]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Gains by layer."""
         figure, both = panels(2, size=(8, 3), sharey=True)
         for axes, variant in zip(both, VARIANTS, strict=True):
             for colour, kind in enumerate(SUBLAYERS):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesattn.claims.geometry import AGAIN, GeometryStudy, Layers, average, each, trained_model
+from bayesattn.claims.geometry import AGAIN, GeometryStudy, Layers, TrainedModel, average, each
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Verdict
@@ -52,9 +52,9 @@ Found = Mapping[int, Mapping[str, Focusing]]
 class GeometryFocusing(GeometryStudy[Focusing]):
     """Follows attention through the layers of models trained with returning keys."""
 
-    def measure_part(self, tier: Tier, seed: int, part: str) -> Focusing:
-        model, initial, tunnel = trained_model(tier, part, seed)
-        batch = held_out(tunnel, self.recipes[tier].sequences)
+    def look(self, trained: TrainedModel, sequences: int) -> Focusing:
+        model, initial, tunnel = trained
+        batch = held_out(tunnel, sequences)
         found = measure_focusing(model, tunnel, batch, initial)
         layers = [focus for focus in found if focus.head is None]
         return Focusing(
@@ -97,7 +97,6 @@ class GeometryFocusing(GeometryStudy[Focusing]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Mass and entropy over the layers."""
         figure, (mass, entropy) = panels(2, size=(7.5, 3))
         for model in each(found, AGAIN):
             for axes, layers in ((mass, model.mass[CONSISTENT]), (entropy, model.entropy)):

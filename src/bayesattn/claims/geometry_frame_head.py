@@ -14,9 +14,9 @@ import torch
 from bayesattn.claims.geometry import (
     VARIANTS,
     GeometryStudy,
+    TrainedModel,
     average,
     each,
-    trained_model,
 )
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
@@ -85,10 +85,9 @@ Found = Mapping[int, Mapping[str, Ablated]]
 class GeometryFrameHead(GeometryStudy[Ablated]):
     """Takes away each head of trained models in turn."""
 
-    def measure_part(self, tier: Tier, seed: int, part: str) -> Ablated:
+    def look(self, trained: TrainedModel, sequences: int) -> Ablated:
         """Costs of everything, and of the chosen head on fresh sequences."""
-        model, _, tunnel = trained_model(tier, part, seed)
-        sequences = self.recipes[tier].sequences
+        model, _, tunnel = trained
         head, times_next, times_whole = _most_costly(model, tunnel, sequences)
         batch = tunnel.sample(sequences, torch.Generator().manual_seed(EVAL_SEED))
         table, parts = measure_ablations(model, batch), anatomy(model)
@@ -168,7 +167,6 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
         return [Picture("costs", figure, caption, "Falling lines, one per seed.")]
 
     def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
-        """What every head costs, in every layer."""
         rows = {
             f"{variant}, layer {layer}": [head.mae for head in heads]
             for variant in VARIANTS

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bayesattn.claims.geometry import VARIANTS, GeometryStudy, average, each, trained_model
+from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, average, each
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Verdict
@@ -53,10 +53,10 @@ class GeometryKeys(GeometryStudy[Mapping[str, Frame]]):
     def parts(self, tier: Tier) -> Sequence[str]:
         return VARIANTS
 
-    def measure_part(self, tier: Tier, seed: int, part: str) -> Mapping[str, Frame]:
+    def look(self, trained: TrainedModel, sequences: int) -> Mapping[str, Frame]:
         """By kind of symbol."""
-        model, initial, tunnel = trained_model(tier, part, seed)
-        batch = held_out(tunnel, self.recipes[tier].sequences)
+        model, initial, tunnel = trained
+        batch = held_out(tunnel, sequences)
         frames = measure_keys(model, tunnel, batch, initial, PERMUTATIONS)
         return {
             symbols: _frame([f for f in frames if (f.layer, f.tokens) == (0, symbols)])

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from bayesattn.claims.geometry import (
     AGAIN,
-    FILTER,
     GeometryStudy,
     Layers,
     Pair,
+    TrainedModel,
     average,
     each,
     trained_model,
@@ -29,6 +29,7 @@ from bayesattn.probes.clusters import measure_clusters
 from bayesattn.probes.measured import Measured, held_out
 from bayesattn.probes.values import Manifold, measure_values
 from bayesattn.stats import judge_all, judge_effect
+from bayesattn.tunnels import HMM
 
 SHARE = 0.5
 """One axis dominates if it holds more than half of the variance."""
@@ -76,13 +77,11 @@ Found = Mapping[int, Mapping[str, Geometry]]
 class GeometryValues(GeometryStudy[Geometry]):
     """Principal components of states of trained models, beside those before training."""
 
-    def measure_part(self, tier: Tier, seed: int, part: str) -> Geometry:
-        """Every kind of state after every layer."""
-        model, initial, tunnel = trained_model(tier, part, seed)
-        sequences = self.recipes[tier].sequences
+    def look(self, trained: TrainedModel, sequences: int) -> Geometry:
+        model, initial, tunnel = trained
         states = measure_values(model, held_out(tunnel, sequences), initial)
         clusters: dict[str, Layers] = {}
-        if part == FILTER:
+        if isinstance(tunnel, HMM):
             layers = measure_clusters(model, held_out(tunnel, 256), initial)
             for name in ("silhouette", "simplex", "entropy"):
                 pairs = [_pair(getattr(layer, name)) for layer in layers]
@@ -137,7 +136,6 @@ class GeometryValues(GeometryStudy[Geometry]):
         return [Picture("states", figure, caption, "Points by kind of state, two panels.")]
 
     def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
-        """The states themselves."""
         shown = trained_model(tier, AGAIN, 0)
         return [
             manifold_exhibit(

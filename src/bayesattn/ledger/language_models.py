@@ -105,7 +105,6 @@ class LanguageRecipe(Recipe):
     """The one of them that the claim is judged by."""
 
     def language(self, variant: str) -> LanguageConfig:
-        """What is trained."""
         return LanguageConfig(
             size=self.size,
             length=self.length,
@@ -126,7 +125,6 @@ class LanguageRecipe(Recipe):
         )
 
     def training_of(self, variant: str, seed: int) -> LanguageTraining:
-        """What decides the model."""
         config, rate = self.training(seed), VARIANTS[variant].rate
         own = config if rate == 1 else replace(config, prior_lr=rate * config.lr)
         return LanguageTraining(self.language(variant), own)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from bayesattn.drawing import Picture
 from bayesattn.ledger.trained import Training
@@ -88,9 +88,9 @@ P = TypeVar("P")
 class Study(ABC, Generic[R, M]):
     """Measures one claim. A new one is a subclass, under `@register`, in a file of claims/.
 
-    M is what one seed measures, a frozen dataclass: `measure` says so in its signature, and what
-    is kept as JSON is read back as one. `measure` must depend on nothing but the recipe and the
-    seed, so that it can be repeated and seeds can run anywhere.
+    R is the type of its recipes. M is what one seed measures, a frozen dataclass: what is kept as
+    JSON is read back as one. `measure` must depend on nothing but the recipe and the seed, so that
+    it can be repeated and seeds can run anywhere.
     """
 
     claim: ClassVar[Claim]
@@ -122,8 +122,16 @@ class Study(ABC, Generic[R, M]):
 
     def read(self, numbers: Mapping[int, Any]) -> dict[int, M]:
         """Results of seeds from plain JSON; a ValueError if they are not of this claim as it is."""
-        kind = get_type_hints(type(self).measure).get("return", Any)
-        return {seed: from_plain(kind, plain) for seed, plain in numbers.items()}
+        return from_plain(dict[int, self.result_type()], {**numbers})
+
+    @classmethod
+    def result_type(cls) -> Any:
+        """M of the Study[R, M] that it is."""
+        for base in cls.__mro__:
+            for generic in base.__dict__.get("__orig_bases__", ()):
+                if get_args(generic) and not generic.__parameters__:
+                    return get_args(generic)[-1]
+        return Any
 
     def verdict(
         self,
@@ -177,10 +185,10 @@ class PartedStudy(Study[R, Mapping[str, P]]):
         """Of all parts, by name."""
         return {part: self.measure_part(tier, seed, part) for part in self.parts(tier)}
 
-    def read(self, numbers: Mapping[int, Any]) -> dict[int, Mapping[str, P]]:
-        """Results of seeds from plain JSON; a ValueError if they are not of this claim as it is."""
-        kind = get_type_hints(type(self).measure_part).get("return", Any)
-        return {seed: from_plain(Mapping[str, kind], plain) for seed, plain in numbers.items()}
+    @classmethod
+    def result_type(cls) -> Any:
+        """By part the P of the PartedStudy[R, P] that it is."""
+        return Mapping[str, super().result_type()]
 
 
 AnyStudy = Study[Any, Any]
