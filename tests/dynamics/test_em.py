@@ -12,7 +12,7 @@ from bayesattn.dynamics.em import (
     Schedule,
     chain_floor,
     chain_problem,
-    draw_weights,
+    initial_weights,
     step,
     step_of_norm,
 )
@@ -23,7 +23,7 @@ from tests.dynamics.toy import TOY, five_tokens
 
 @pytest.fixture
 def scene(generator):
-    return chain_problem(40, generator), draw_weights(CHAIN, generator)
+    return chain_problem(40, generator), initial_weights(CHAIN, generator)
 
 
 def gradients(problem, weights):
@@ -41,7 +41,7 @@ def gradients(problem, weights):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_learning_rates_are_one_step_of_sgd_bit_by_bit(generator, dtype):
     problem = five_tokens(generator, dtype)
-    weights = draw_weights(TOY, generator, dtype)
+    weights = initial_weights(TOY, generator, dtype)
     head = problem.head(weights)
     flat = torch.cat([w.flatten() for w in weights])
     gradient = torch.cat([g.flatten() for g in head.gradients[:4]])
@@ -54,7 +54,7 @@ def test_equal_learning_rates_are_one_step_of_sgd_bit_by_bit(generator, dtype):
 
 def test_the_step_is_torchs_sgd_with_parameter_groups(generator):
     problem = five_tokens(generator)
-    weights = draw_weights(TOY, generator, torch.float64)
+    weights = initial_weights(TOY, generator, torch.float64)
     schedule = Schedule(query=3.0, key=0.5, value=10.0, output=2.0)
     parameters = [torch.nn.Parameter(w.clone()) for w in weights]
     factors = (3.0, 0.5, 10.0, 2.0)
@@ -106,7 +106,7 @@ def test_a_step_of_given_norm_has_it_and_keeps_the_direction(scene, name):
 @pytest.mark.parametrize("rates", [None, [0.1, 0.7]])
 def test_the_loss_of_several_sequences_is_their_mean(generator, rates):
     several = chain_problem(10, generator, sequences=3)
-    weights = draw_weights(CHAIN, generator)
+    weights = initial_weights(CHAIN, generator)
     alone = [
         step(several._replace(x=x[0], labels=labels[0]), weights, SCHEDULES[EM], 0.1)
         for x, labels in zip(several.x, several.labels, strict=True)
@@ -151,12 +151,12 @@ def test_bad_schedules_are_refused(scene):
 
 def test_shapes(generator):
     toy = five_tokens(generator)
-    head = toy.head(draw_weights(TOY, generator, torch.float64))
+    head = toy.head(initial_weights(TOY, generator, torch.float64))
     assert head.alpha.shape == (5, 5) and (head.alpha > 0).all()
     assert head.logits.shape == (5, 3)
     assert toy.labels.max() < 3
     chain = chain_problem(30, generator)
-    head = chain.head(draw_weights(CHAIN, generator))
+    head = chain.head(initial_weights(CHAIN, generator))
     assert head.alpha.shape == (30, 30) and (head.alpha.triu(1) == 0).all()
     assert (head.q.shape, head.v.shape, head.logits.shape) == ((30, 10), (30, 15), (30, 8))
 
@@ -164,7 +164,7 @@ def test_shapes(generator):
 @pytest.mark.parametrize(("draw", "sizes"), [(five_tokens, TOY), (None, CHAIN)])
 def test_losses_start_at_the_uniform_predictor(generator, draw, sizes):
     problem = draw(generator) if draw else chain_problem(200, generator)
-    weights = draw_weights(sizes, generator, problem.x.dtype)
+    weights = initial_weights(sizes, generator, problem.x.dtype)
     assert problem.head(weights).loss.item() == pytest.approx(math.log(sizes.outcomes), abs=0.03)
     silent = weights._replace(w_o=torch.zeros_like(weights.w_o))
     loss = problem.head(silent).loss.item()

@@ -9,7 +9,7 @@ from bayesattn.dynamics.em import (
     SCHEDULES,
     SGD,
     chain_problem,
-    draw_weights,
+    initial_weights,
     step,
 )
 from bayesattn.dynamics.head import Weights
@@ -24,7 +24,7 @@ def curves(*rows):
 
 def test_a_sweep_is_each_rate_on_its_own(generator):
     problem, other = chain_problem(30, generator), chain_problem(30, generator, sequences=2)
-    start = draw_weights(CHAIN, generator)
+    start = initial_weights(CHAIN, generator)
     found = descend(
         problem,
         start,
@@ -55,7 +55,7 @@ def test_a_sweep_is_each_rate_on_its_own(generator):
 
 def test_measures_by_loops(generator):
     problem = chain_problem(12, generator)
-    weights = draw_weights(CHAIN, generator)
+    weights = initial_weights(CHAIN, generator)
     log_p = problem.head(weights).logits.double().log_softmax(-1)
     found = measure(problem, Weights(*(w[None] for w in weights)))
     loss = -sum(log_p[i, label] for i, label in enumerate(problem.labels)) / 12
@@ -68,7 +68,7 @@ def test_measures_by_loops(generator):
 
 def test_five_tokens_are_learnt_by_heart(generator):
     problem = five_tokens(generator)
-    start = draw_weights(TOY, generator, torch.float64)
+    start = initial_weights(TOY, generator, torch.float64)
     watched = {"train": problem}
     found = descend(problem, start, SCHEDULES[SGD], [3.0], at=[0, 500], watched=watched)["train"]
     assert found.loss[0, 0] == pytest.approx(math.log(3), abs=0.05)
@@ -77,7 +77,7 @@ def test_five_tokens_are_learnt_by_heart(generator):
 
 def test_a_diverged_rate_stays_in_its_row(generator):
     problem = chain_problem(30, generator)
-    start = draw_weights(CHAIN, generator)
+    start = initial_weights(CHAIN, generator)
     both, alone = (
         descend(problem, start, SCHEDULES[SGD], rates, at=[0, 20], watched={"train": problem})
         for rates in ([1e30, 0.5], [0.5])
@@ -89,7 +89,7 @@ def test_a_diverged_rate_stays_in_its_row(generator):
 
 
 def test_bad_sweeps_are_refused(generator):
-    problem, start = chain_problem(3, generator), draw_weights(CHAIN, generator)
+    problem, start = chain_problem(3, generator), initial_weights(CHAIN, generator)
     for rates, at in (([0.0], [1]), ([1.0], [2, 1]), ([1.0], [1, 1])):
         with pytest.raises(ValueError, match="rates must be positive"):
             descend(problem, start, SCHEDULES[SGD], rates, at=at, watched={})

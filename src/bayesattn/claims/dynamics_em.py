@@ -26,7 +26,7 @@ from bayesattn.dynamics.em import (
     Problem,
     chain_floor,
     chain_problem,
-    draw_weights,
+    initial_weights,
 )
 from bayesattn.dynamics.head import Weights
 from bayesattn.dynamics.sweep import Curves, best_rate, descend, doublings
@@ -117,7 +117,7 @@ class DynamicsEM(Study[EMRecipe, Speeds]):
         train, validation, test = (
             chain_problem(recipe.length, generator, sequences=count) for count in sizes
         )
-        start, other = (draw_weights(CHAIN, generator) for _ in range(2))
+        start, other = (initial_weights(CHAIN, generator) for _ in range(2))
         rates: dict[str, Tuned] = {}
         speeds: dict[str, float] = {}
 

@@ -56,7 +56,9 @@ START = 0.1
 """Standard deviation of the weights before training."""
 
 
-def draw_weights(sizes: Sizes, generator: Generator, dtype: torch.dtype = torch.float32) -> Weights:
+def initial_weights(
+    sizes: Sizes, generator: Generator, dtype: torch.dtype = torch.float32
+) -> Weights:
     keys, values, outputs = (sizes.k, sizes.x), (sizes.v, sizes.x), (sizes.outcomes, sizes.v)
     return Weights(
         *(

@@ -224,8 +224,7 @@ class Hops(Tunnel, name="hops"):
         return torch.stack(steps, dim=1)
 
     def _answer_alone(self, episode: Episode) -> Tensor:
-        paths = self._paths(episode.known, episode.query, self.hops)
-        return belief(_at(paths, episode.hops), torch.ones_like(paths[..., 0]), self.outcomes)
+        return self._along(episode._replace(scratch=episode.scratch[:, :0]))[-1]
 
     def _along(self, episode: Episode) -> list[Tensor]:
         """Posterior of each place and of the answer: walks that agree with all before it vote."""
@@ -243,7 +242,8 @@ class Hops(Tunnel, name="hops"):
             if bool(lost.any()):
                 ahead = self._paths(episode.known[lost], token[lost], self.hops - hop)
                 paths[lost, :, hop:] = ahead
-        return [*steps, belief(_at(paths, episode.hops), possible, self.outcomes)]
+        rows = torch.arange(len(paths), device=paths.device)
+        return [*steps, belief(paths[rows, :, episode.hops], possible, self.outcomes)]
 
     def _of_another(self, episode: Episode) -> list[Tensor]:
         """Posterior of each place if the scratch follows a permutation that is not shown."""
@@ -269,8 +269,3 @@ class Hops(Tunnel, name="hops"):
 
     def _paths(self, known: Tensor, start: Tensor, hops: int) -> Tensor:
         return walk(known, start, hops, orders_of(self.unrevealed, self.hops))
-
-
-def _at(paths: Tensor, hops: Tensor) -> Tensor:
-    """[B, W] the symbols of paths [B, W, …] after `hops` [B]."""
-    return paths.gather(2, hops[:, None, None].expand(-1, paths.shape[1], 1))[..., 0]
