@@ -54,7 +54,6 @@ class ArchitectureRecipe(TunnelRecipe):
         return {variant: self.training(variant, seed) for variant in (FULL, *OTHERS)}
 
     def training(self, variant: str, seed: int) -> TunnelTraining:
-        """The same for every variant but what it is about."""
         fields: dict[str, Any] = {
             "grouped heads": {"num_key_value_heads": self.heads // 2},
             "one key head": {"num_key_value_heads": 1},

@@ -139,11 +139,9 @@ class Intervention:
 
     @property
     def whole(self) -> Effect:
-        """The whole cut."""
         return self.doses[0.0]
 
     def rows(self) -> Iterator[Row]:
-        """The table's lines."""
         before, after = self.local_decodability
         shown = {
             name.replace("_", " "): Measured(
@@ -169,16 +167,10 @@ def intervene(
     keeps: Sequence[float] = KEEPS,
     seed: int = 0,
 ) -> Intervention:
-    """Edit `layers` while the model reads the prompts of `answers`.
+    """Edit `layers` together while the model reads the prompts of `answers`.
 
-    Args:
-        subject: the model.
-        answers: to prompts of one length; of several lengths the most frequent is taken. They have
-            the values of these layers.
-        layers: edited together.
-        axes: random axes.
-        keeps: doses; 1 and 0 are always among them.
-        seed: of the random axes.
+    Answers hold the values of these layers; of prompts of several lengths the most frequent is
+    taken. The doses 1 and 0 are always among `keeps`.
     """
     chosen = tuple(sorted({subject.parts.resolve(layer) for layer in layers}))
     if not chosen or axes < 2:
@@ -317,7 +309,6 @@ def _cutting(axes: Mapping[int, Tensor]) -> MakeEdits:
 
 
 def _squared_sizes(values: Mapping[int, Tensor], axes: Mapping[int, Tensor]) -> Tensor:
-    """[A] of cuts in all layers together."""
     return torch.stack([mean_squares(values[layer], u) for layer, u in axes.items()]).sum(0)
 
 

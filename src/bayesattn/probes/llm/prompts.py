@@ -68,7 +68,6 @@ class PromptSet:
         return len(self.tokens)
 
     def about(self) -> dict[str, Any]:
-        """Plain values."""
         lengths = [len(tokens) for tokens in self.tokens]
         return {
             "name": self.name,
@@ -96,13 +95,8 @@ def sample(
 ) -> PromptSet:
     """Prompts stratified by the entropy of the subject's next token.
 
-    Args:
-        subject: whose entropy.
-        source: mixed, a domain, or a corpus: pydoc, a file, a folder, hf:NAME.
-        length: tokens of each prompt.
-        candidates: to choose from.
-        each: how many from every fifth of the entropies.
-        seed: another one takes other text.
+    The source is mixed, a domain, or a corpus: pydoc, a file, a folder, hf:NAME. From every fifth
+    of the candidates' entropies `each` are taken; another seed takes other text.
     """
     if candidates < FIFTHS * each:
         raise ValueError(
@@ -264,7 +258,6 @@ def _windows(subject: Subject, source: str, length: int) -> Iterator[Window]:
 
 
 def compose(domain: str, sentences: int, seed: int = 0) -> str:
-    """`sentences` sentences of a domain."""
     grammar = _grammars()[domain]
     # its own stream for each domain and seed; strings seed alike in every process
     rng = random.Random(f"{domain} {seed}")
@@ -291,7 +284,6 @@ def _grammars() -> dict[str, Any]:
 
 
 def as_set(name: str, rule: str, windows: Sequence[Window]) -> PromptSet:
-    """Windows as prompts."""
     return PromptSet(
         name=name,
         rule=rule,

@@ -107,11 +107,7 @@ class Evidence:
     ) -> list[str]:
         """The prompts; the label comes next, after a space.
 
-        Args:
-            lexicon: the words.
-            pair: the two labels.
-            masked_word: replaces every shown word; the one that is asked stays.
-            masked_label: replaces every shown label.
+        A masked word replaces every shown word, but not the one that is asked.
         """
         prompts: list[str] = []
         columns = (self.shots, self.words, self.labels, self.query)
@@ -209,12 +205,7 @@ def condition(
 ) -> Condition:
     """The main condition or one of `CONTROLS` over the same evidence.
 
-    Args:
-        name: which.
-        evidence: the prompts.
-        lexicon: their words.
-        labels: the pair, and another one for remap.
-        generator: of the coins of shuffled.
+    Labels are the pair, and another one for remap; the generator is that of the coins of shuffled.
     """
     if name not in (MAIN, *CONTROLS):
         raise ValueError(

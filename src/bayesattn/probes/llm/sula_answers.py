@@ -68,7 +68,6 @@ def read_labels(logits: Tensor, pair: tuple[int, int]) -> tuple[Tensor, Tensor]:
 
 
 def label_pair(subject: Subject, pair: tuple[str, str]) -> tuple[int, int]:
-    """Tokens of two labels."""
     (first,), (second,) = (label_tokens(plain_encode(subject), label) for label in pair)
     return first, second
 

@@ -46,7 +46,6 @@ class Calibration:
     """Mean probability of the two labels among all tokens: is the task understood at all?"""
 
     def rows(self) -> Iterator[Row]:
-        """The table's lines."""
         where = self.condition if self.shots is None else f"{self.condition}, k = {self.shots}"
         bayes = {"H_post": self.posterior, "H_pred": self.predictive}
         if abs(self.unaware - self.posterior) > 1e-9:
@@ -93,7 +92,6 @@ class Movement:
     """|Spearman| with the model's own entropy."""
 
     def rows(self) -> Iterator[Row]:
-        """The table's lines."""
         shown = {
             "|ρ(PC 1, H)|": self.order,
             "|ρ(PC 1, H)| given k": self.given_shots,
@@ -123,7 +121,6 @@ class SulaFound:
     """Why something is missing."""
 
     def rows(self) -> list[Row]:
-        """A table for people."""
         centred = [one for one in self.movement if one.axis == "centred"]
         parts = [*self.calibration, *centred, *([self.intervention] if self.intervention else [])]
         return [row for one in parts for row in one.rows()]
@@ -155,8 +152,8 @@ def examine_sula(
         alpha: how often a shown label is the latent one.
         layer: whose values are looked at.
         controls: which of `sula.CONTROLS`.
-        cut_layers: edited together.
-        axes: random axes beside.
+        cut_layers: edited together, beside cuts of random `axes`.
+        axes: how many.
         seed: of the prompts and of these axes.
         tell: is told what is going on.
     """
@@ -206,7 +203,6 @@ def calibrate(answers: Answers) -> list[Calibration]:
 
 
 def move(answers: Answers, layer: int) -> list[Movement]:
-    """Along both axes."""
     states = answers.values[layer][None]
     return [
         _movement(answers, layer, name, first_component(states, standardise=flag))
