@@ -39,35 +39,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-HOMES = {
+_HOMES = {
     # the core
-    "SSMax": "bayesattn.attention.SSMax",
-    "attend": "bayesattn.attention.attend",
-    "Bucketed": "bayesattn.priors.Bucketed",
-    "GeneralizedGaussian": "bayesattn.priors.GeneralizedGaussian",
-    "Laplace": "bayesattn.priors.Laplace",
-    "Prior": "bayesattn.priors.Prior",
-    "Student": "bayesattn.priors.Student",
-    "Uniform": "bayesattn.priors.Uniform",
-    "make_prior": "bayesattn.priors.make_prior",
-    "BayesConfig": "bayesattn.models.BayesConfig",
-    "BayesForCausalLM": "bayesattn.models.BayesForCausalLM",
-    "BayesModel": "bayesattn.models.BayesModel",
-    "parameter_groups": "bayesattn.models.parameter_groups",
-    "retrofit": "bayesattn.models.retrofit",
+    "bayesattn.attention": "SSMax attend",
+    "bayesattn.priors": "Bucketed GeneralizedGaussian Laplace Prior Student Uniform make_prior",
+    "bayesattn.models": "BayesConfig BayesForCausalLM BayesModel parameter_groups retrofit",
     # the laboratory: pip install 'bayesattn[lab]'
+    "bayesattn.tunnels": "make_tunnel",
+    "bayesattn.models.open": "open_language open_tunnel",
+    "bayesattn.training": "LanguageConfig TrainConfig train_language train_tunnel",
+    "bayesattn.evals.passkey": "passkey",
+    "bayesattn.evals.perplexity": "perplexity",
+    "bayesattn.probes.capture": "capture",
+}
+HOMES = {
     "tunnels": "bayesattn.tunnels",
-    "make_tunnel": "bayesattn.tunnels.make_tunnel",
-    "LanguageConfig": "bayesattn.training.LanguageConfig",
-    "TrainConfig": "bayesattn.training.TrainConfig",
-    "open_language": "bayesattn.models.open.open_language",
-    "open_tunnel": "bayesattn.models.open.open_tunnel",
-    "train_language": "bayesattn.training.train_language",
-    "train_tunnel": "bayesattn.training.train_tunnel",
     "fidelity": "bayesattn.evals.fidelity.measure",
-    "passkey": "bayesattn.evals.passkey.passkey",
-    "perplexity": "bayesattn.evals.perplexity.perplexity",
-    "capture": "bayesattn.probes.capture.capture",
+    **{name: f"{home}.{name}" for home, names in _HOMES.items() for name in names.split()},
 }
 """Where each public name lives. It is imported when it is first used."""
 

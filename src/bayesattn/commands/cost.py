@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from bayesattn.commands.options import Answer, JsonTarget, optional
 from bayesattn.errors import UserError
 from bayesattn.models import SIZES, BayesConfig, BayesForCausalLM
-from bayesattn.models.cost import METHODS, Shape, attention_cost, cost
+from bayesattn.models.cost import METHODS, attention_cost, cost, weights
 from bayesattn.system import peak_bytes
 
 MEASURED = (("nano", 128, 8), ("tiny", 128, 8), ("tiny", 512, 2), ("mini", 128, 4))
@@ -50,12 +50,12 @@ class CostCommand:
         return Answer(rows, [[{name: _text(cell) for name, cell in row.items()} for row in rows]])
 
     def _predicted(self) -> Answer:
-        shape = self._shape()
-        step = cost(shape, self.length, self.batch, self.precision)
-        own = cost(shape, self.length, self.micro_batch, self.precision)
+        config = self._config()
+        step = cost(config, self.length, self.batch, self.precision)
+        own = cost(config, self.length, self.micro_batch, self.precision)
         speed = matmul_speed() if self.speed is None else self.speed * 1e12
         found = {
-            "parameters": shape.weights,
+            "parameters": weights(config),
             "operations per token": step.training / (self.batch * self.length),
             "operations in all": step.training * self.steps,
             "tokens in all": self.batch * self.length * self.steps,
@@ -65,7 +65,7 @@ class CostCommand:
             "hours on one such device": step.training * self.steps / speed / 3600,
         }
         ways = [
-            {"method": method, "length": length, **asdict(attention_cost(method, shape, length))}
+            {"method": method, "length": length, **asdict(attention_cost(method, config, length))}
             for length in LENGTHS
             for method in METHODS
         ]
@@ -83,7 +83,7 @@ class CostCommand:
         title = "\nAttention of one layer, one sequence, forward"
         return Answer({"training": found, "attention": ways}, [shown, title, rows])
 
-    def _shape(self) -> Shape:
+    def _config(self) -> BayesConfig:
         if self.size not in SIZES:
             raise UserError(f"There is no size {self.size!r}: choose one of {', '.join(SIZES)}.")
         if self.precision not in ("fp32", "bf16"):
@@ -91,13 +91,12 @@ class CostCommand:
         for name in ("length", "batch", "steps", "micro_batch"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name.replace('_', '-')} must be 1 or more.")
-        return Shape.of(SIZES[self.size]())
+        return SIZES[self.size]()
 
 
 def measured(size: str, length: int, batch: int) -> dict[str, Any]:
     """Predicted and real operations, memory and time of one training step."""
     config: BayesConfig = SIZES[size](prior="ggd", ssmax=True, ssmax_scope="content")
-    shape = Shape.of(config)
     model = BayesForCausalLM(config)
     tokens = torch.randint(config.vocab_size, (batch, length))
     optimizer = torch.optim.AdamW(model.parameters())
@@ -108,7 +107,7 @@ def measured(size: str, length: int, batch: int) -> dict[str, Any]:
         optimizer.zero_grad()
 
     step()
-    predicted = cost(shape, length, batch)
+    predicted = cost(config, length, batch)
     memory = peak_bytes(step) + 3 * 4 * sum(p.numel() for p in model.parameters())
     with FlopCounterMode(display=False) as counter:
         model(tokens, labels=tokens)
@@ -120,7 +119,7 @@ def measured(size: str, length: int, batch: int) -> dict[str, Any]:
         "length": length,
         "batch": batch,
         "operations": predicted.forward,
-        "operations, counted": counted(counter, shape, length, batch),
+        "operations, counted": counted(counter, config, length, batch),
         "memory": predicted.memory,
         "memory, measured": memory,
         "seconds at the speed of a matrix product": predicted.training / matmul_speed(),
@@ -128,9 +127,10 @@ def measured(size: str, length: int, batch: int) -> dict[str, Any]:
     }
 
 
-def counted(counter: FlopCounterMode, shape: Shape, length: int, batch: int) -> float:
+def counted(counter: FlopCounterMode, config: BayesConfig, length: int, batch: int) -> float:
     """Operations that torch counted, and those inside our kernel, which it cannot see."""
-    inside = 2 * batch * shape.layers * shape.heads * shape.head_width * length**2
+    pairs = batch * config.num_hidden_layers * config.num_attention_heads * length**2
+    inside = 2 * pairs * (config.head_dim or 0)
     return counter.get_total_flops() + inside
 
 

@@ -21,7 +21,7 @@ from bayesattn.evals.fidelity import Fidelity, Part, measure
 from bayesattn.evals.lengths import stretch
 from bayesattn.files import aside
 from bayesattn.models.architectures import Architecture, Predictor, build, count_parameters
-from bayesattn.models.cost import Shape, cost
+from bayesattn.models.cost import cost
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.open import open_tunnel
 from bayesattn.runs import Run
@@ -102,9 +102,9 @@ class LanguageTraining:
         return _sound(self.folder, lambda: train_language(*parts, progress=False))
 
     def demand(self) -> Demand:
-        shape, config = Shape.of(self.language.model_config()), self.config
+        model, config = self.language.model_config(), self.config
         whole, piece = (
-            cost(shape, self.language.length, size, config.precision)
+            cost(model, self.language.length, size, config.precision)
             for size in (config.batch_size, config.batch_size // config.accumulate)
         )
         return Demand(whole.training * config.steps, piece.memory)

@@ -19,46 +19,17 @@ BLOCK = 2048
 """Rows of a bias that the strided kernel looks at at once, at most."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What of a config decides its cost."""
+def layer_weights(config: BayesConfig) -> int:
+    """Weights of the products of one layer."""
+    heads, inner = _key_heads(config) + config.num_attention_heads, config.intermediate_size or 0
+    return config.hidden_size * (2 * _head_dim(config) * heads + 3 * inner)
 
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    inner: int
-    vocabulary: int
-    tied: bool
 
-    @staticmethod
-    def of(config: BayesConfig) -> "Shape":
-        """Read from a config."""
-        assert config.head_dim is not None and config.intermediate_size is not None
-        kv_heads = config.num_key_value_heads or config.num_attention_heads
-        return Shape(
-            layers=config.num_hidden_layers,
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            kv_heads=kv_heads,
-            head_width=config.head_dim,
-            inner=config.intermediate_size,
-            vocabulary=config.vocab_size,
-            tied=bool(config.tie_word_embeddings),
-        )
-
-    @property
-    def layer_weights(self) -> int:
-        """Of the products of one layer."""
-        attention = self.width * self.head_width * 2 * (self.heads + self.kv_heads)
-        return attention + 3 * self.width * self.inner
-
-    @property
-    def weights(self) -> int:
-        """Parameters of all matrices."""
-        embeddings = self.vocabulary * self.width * (1 if self.tied else 2)
-        return self.layers * self.layer_weights + embeddings
+def weights(config: BayesConfig) -> int:
+    """Parameters of all matrices."""
+    tables = 1 if config.tie_word_embeddings else 2
+    embeddings = config.vocab_size * config.hidden_size * tables
+    return config.num_hidden_layers * layer_weights(config) + embeddings
 
 
 @dataclass(frozen=True)
@@ -76,37 +47,39 @@ class Cost:
 
     @property
     def memory(self) -> int:
-        """Bytes of a training step."""
         return self.state + self.activations
 
 
-def cost(shape: Shape, length: int, batch: int = 1, precision: str = "fp32") -> Cost:
-    """Predict a step.
-
-    Args:
-        shape: of the model.
-        length: tokens of a sequence.
-        batch: sequences.
-        precision: fp32 or bf16, of products and activations.
-    """
-    tokens = batch * length
-    products = 2 * tokens * (shape.layers * shape.layer_weights + shape.vocabulary * shape.width)
-    attention = 2 * batch * shape.layers * shape.heads * shape.head_width * length**2
-    state = 4 * MASTER * shape.weights
+def cost(config: BayesConfig, length: int, batch: int = 1, precision: str = "fp32") -> Cost:
+    """Predict a step; `precision` is fp32 or bf16, of products and activations."""
+    tokens, layers = batch * length, config.num_hidden_layers
+    words = config.vocab_size * config.hidden_size
+    products = 2 * tokens * (layers * layer_weights(config) + words)
+    attention = 2 * batch * layers * config.num_attention_heads * _head_dim(config) * length**2
     return Cost(
         forward=products + attention,
         training=3 * products + 3.5 * attention,
-        state=state,
-        activations=tokens * _activations(shape) * BYTES[precision]
-        + 2 * tokens * shape.vocabulary * 4,
+        state=4 * MASTER * weights(config),
+        activations=tokens * _activations(config) * BYTES[precision]
+        + 2 * tokens * config.vocab_size * 4,
     )
 
 
-def _activations(shape: Shape) -> int:
+def _activations(config: BayesConfig) -> int:
     """Numbers per token that the backward pass reads, without the logits."""
-    attention = 2 * (shape.heads + shape.kv_heads) * shape.head_width
+    attention = 2 * (config.num_attention_heads + _key_heads(config)) * _head_dim(config)
     # two norms with their inputs, attention in and out, gate, up, their product and the silu
-    return shape.layers * (4 * shape.width + attention + 4 * shape.inner) + 2 * shape.width
+    layer = 4 * config.hidden_size + attention + 4 * (config.intermediate_size or 0)
+    return config.num_hidden_layers * layer + 2 * config.hidden_size
+
+
+def _key_heads(config: BayesConfig) -> int:
+    return config.num_key_value_heads or config.num_attention_heads
+
+
+def _head_dim(config: BayesConfig) -> int:
+    assert config.head_dim is not None  # BayesConfig fills it in
+    return config.head_dim
 
 
 @dataclass(frozen=True)
@@ -123,9 +96,9 @@ class AttentionCost:
 METHODS = ("dense bias", "strided", "strided, SSMax on the prior", "flex")
 
 
-def attention_cost(method: str, shape: Shape, length: int) -> AttentionCost:
+def attention_cost(method: str, config: BayesConfig, length: int) -> AttentionCost:
     """Predict one of `METHODS` in fp32."""
-    heads, width = shape.heads, shape.head_width
+    heads, width = config.num_attention_heads, _head_dim(config)
     causal = 2 * heads * width * length**2
     read = 2 * 4 * heads * width * length * max(1, length / BLOCK) / 2
     table = 4 * heads * length

@@ -103,7 +103,6 @@ def read_model(source: Source, config: PreTrainedConfig, settings: Mapping[str, 
 
 
 def fresh_model(config: PreTrainedConfig, seed: int, settings: Mapping[str, Any]) -> Any:
-    """A model with this config and random weights."""
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config, **settings)

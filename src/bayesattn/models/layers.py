@@ -95,7 +95,6 @@ class BayesMLP(nn.Module):
     """SwiGLU feed-forward layer without biases."""
 
     def __init__(self, config: BayesConfig) -> None:
-        """See the module."""
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
         assert inner is not None  # BayesConfig fills it in
@@ -104,7 +103,6 @@ class BayesMLP(nn.Module):
         self.down_proj = nn.Linear(inner, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Down(silu(gate) · up)."""
         return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -116,7 +114,6 @@ class BayesExperts(nn.Module):
     """
 
     def __init__(self, config: BayesConfig) -> None:
-        """See the module."""
         super().__init__()
         hidden, inner, count = config.hidden_size, config.intermediate_size, config.num_experts
         assert inner is not None and count is not None
@@ -127,7 +124,6 @@ class BayesExperts(nn.Module):
         self.down_proj = nn.Linear(count * inner, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The experts' outputs, weighted."""
         scores = self.router(x)
         best, chosen = scores.topk(self.used, dim=-1)
         weights = torch.zeros_like(scores).scatter(-1, chosen, best.softmax(-1))
@@ -140,7 +136,6 @@ class BayesAttention(nn.Module):
     """Grouped-query attention under a positional prior; the prior is None if layers share one."""
 
     def __init__(self, config: BayesConfig, layer_idx: int) -> None:
-        """See the module."""
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
@@ -213,7 +208,6 @@ class BayesDecoderLayer(GradientCheckpointingLayer):
     """Pre-norm residual layer: attention (in the first `attention_layers`), then feed-forward."""
 
     def __init__(self, config: BayesConfig, layer_idx: int) -> None:
-        """See the module."""
         super().__init__()
         self.attends = config.attention_layers is None or layer_idx < config.attention_layers
         if self.attends:

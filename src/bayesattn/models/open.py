@@ -189,7 +189,6 @@ def open_language(
 
 
 def parse_dtype(name: str) -> torch.dtype:
-    """The dtype called `name`."""
     if name not in DTYPES:
         raise SourceError(f"There is no dtype {name!r} here: it is one of {', '.join(DTYPES)}.")
     return getattr(torch, name)
@@ -204,7 +203,6 @@ def language_config(source: Source) -> PreTrainedConfig:
 
 
 def language_of(run: Run) -> LanguageConfig:
-    """The language model that a run was made of."""
     with run.reading("language model"):
         return LanguageConfig.read(run.config["language"])
 

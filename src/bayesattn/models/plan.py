@@ -63,7 +63,6 @@ class Plan:
         ]
 
     def require_room(self) -> None:
-        """Refuse a model that does not fit into memory."""
         if self.memory <= self.free:
             return
         wide = self.dtype == "float32"

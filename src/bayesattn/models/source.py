@@ -43,7 +43,6 @@ class Source:
 
     @property
     def local(self) -> bool:
-        """Whether everything is on this machine."""
         return self.kind != "hub"
 
     @property

@@ -143,7 +143,6 @@ class BayesModel(BayesPreTrainedModel):
     """Token embeddings, decoder layers, final norm."""
 
     def __init__(self, config: BayesConfig) -> None:
-        """Build from a config; weights are initialised as PyTorch does."""
         super().__init__(config)
         config.validate_architecture()  # it may have been edited since it was made
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
@@ -233,7 +232,6 @@ class BayesForCausalLM(BayesPreTrainedModel, GenerationMixin):
     _tied_weights_keys: ClassVar = {"lm_head.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: BayesConfig) -> None:
-        """Build from a config; see `bayesattn.models.recipes` for ready ones."""
         super().__init__(config)
         self.model = BayesModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -258,19 +256,10 @@ class BayesForCausalLM(BayesPreTrainedModel, GenerationMixin):
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """Next-token logits, and the loss if `labels` are given; see `BayesModel.forward`.
+        """Next-token logits, and the loss if `labels` are given; else as `BayesModel.forward`.
 
-        Args:
-            input_ids: [B, T] tokens.
-            attention_mask: [B, past + T], 0 for padding.
-            position_ids: [B or 1, T].
-            past_key_values: dynamic or static cache.
-            inputs_embeds: [B, T, hidden] instead of `input_ids`.
-            labels: [B, T], the tokens themselves (they are shifted here); -100 is ignored.
-            use_cache: return a cache.
-            document_ids: [B, T] packed documents.
-            logits_to_keep: only the last so many logits, or those at given indices; 0 means all.
-            kwargs: output_attentions, output_hidden_states, num_items_in_batch.
+        Labels [B, T] are the tokens themselves (they are shifted here), and -100 is ignored. Of the
+        logits only the last `logits_to_keep` are computed, or those at given indices; 0 means all.
         """
         start = self._first_kept(logits_to_keep, input_ids, inputs_embeds, kwargs)
         outputs = self.model(

@@ -33,11 +33,9 @@ class Checkpoint:
     state: dict[str, Any]
 
     def tensors(self, name: str) -> Tensors:
-        """The tensors of `name`.safetensors."""
         return load_file(self.folder / f"{name}.safetensors")
 
     def has(self, name: str) -> bool:
-        """Whether `name`.safetensors is part of it."""
         return f"{name}.safetensors" in self.state["sha256"]
 
 

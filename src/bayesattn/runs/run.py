@@ -74,7 +74,6 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
-        """The run in `folder`."""
         folder = Path(folder)
         try:
             return cls(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
@@ -102,7 +101,6 @@ class Run:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """What the run was begun with."""
         return json.loads((self.folder / "environment.json").read_text(encoding="utf-8"))
 
     @property
@@ -120,7 +118,6 @@ class Run:
         return [json.loads(line) for line in lines[:-1]]  # after the last newline: nothing, or half
 
     def steps(self) -> list[int]:
-        """Steps that have a checkpoint."""
         return checkpoint_steps_in(self.checkpoints)
 
     def checkpoint(self, step: int | None = None) -> Checkpoint:
@@ -205,7 +202,6 @@ class Run:
             prune_checkpoints(self.checkpoints, keep)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Say that the run is complete."""
         with self._writing("finished.json"):
             files.write_json(self.folder / "finished.json", result)
 
@@ -218,7 +214,6 @@ class Run:
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON gives it back."""
     return json.loads(json.dumps(config, allow_nan=False))
 
 

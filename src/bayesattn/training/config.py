@@ -123,7 +123,6 @@ class TrainConfig(Strict):
 
     @property
     def evaluation_steps(self) -> int:
-        """Steps between evaluations."""
         return self.evaluate_every or evaluation_interval(self.steps)
 
     def rate(self, step: int) -> float:

@@ -57,12 +57,7 @@ def train_language(
 ) -> Run:
     """Train in the run `folder`: begin it, continue it, or just open it.
 
-    Args:
-        language: the model and its text.
-        training: how to train.
-        folder: of the run; one with another config is refused.
-        progress: whether to show a bar if standard error is a terminal.
-        command: what was typed to get this run, for the record.
+    A folder with another config is refused; `command` is what was typed, for the record.
 
     Raises:
         Interrupted: after Ctrl-C; everything is saved.
@@ -93,7 +88,6 @@ def run_config(
 
 
 def parse_config(run: Run) -> tuple[LanguageConfig, TrainConfig]:
-    """What a run was made of."""
     with run.reading("language model"):
         language, training = run.config["language"], run.config["training"]
         return LanguageConfig.read(language), TrainConfig(**training)
@@ -121,11 +115,9 @@ class LanguageBatch:
     targets: float
 
     def rows(self, rows: slice) -> "LanguageBatch":
-        """Some of the sequences."""
         return LanguageBatch(self.windows.rows(rows), self.targets)
 
     def to(self, device: torch.device | str) -> "LanguageBatch":
-        """The same batch on another device."""
         return LanguageBatch(self.windows.to(device), self.targets)
 
 

@@ -139,12 +139,10 @@ class Learner:
             raise DivergedError(f"The weights ceased to be finite at step {self.step}")
 
     def forget(self) -> None:
-        """Begin new lists of losses and norms."""
         self.losses.clear()
         self.norms.clear()
 
     def tensors(self) -> dict[str, Tensors]:
-        """What a checkpoint keeps in safetensors files."""
         found = {
             "model": model_tensors(self.model),
             "optimizer": optimizer_tensors(self.model, self.optimizers),
@@ -243,11 +241,9 @@ class Average:
                 weight.data = original
 
     def tensors(self) -> Tensors:
-        """The averages by name."""
         return dict(zip(self.names, self.averages, strict=True))
 
     @torch.no_grad()
     def load(self, tensors: Tensors) -> None:
-        """Continue from saved averages."""
         for name, average in self.tensors().items():
             average.copy_(tensors[name])

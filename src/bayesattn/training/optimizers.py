@@ -39,7 +39,6 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 
 
 def set_learning_rate(optimizers: list[Optimizer], factor: float) -> None:
-    """Lr = factor × peak in every group."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = factor * group["peak"]
@@ -56,7 +55,6 @@ def optimizer_tensors(model: nn.Module, optimizers: list[Optimizer]) -> Tensors:
 
 
 def load_optimizer_tensors(model: nn.Module, optimizers: list[Optimizer], tensors: Tensors) -> None:
-    """Continue from a saved state, exactly."""
     parameters = dict(model.named_parameters())
     owner = {
         parameter: optimizer

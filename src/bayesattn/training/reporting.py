@@ -35,7 +35,6 @@ class Bar:
         self._progress.stop()
 
     def update(self, step: int, news: dict[str, Any]) -> None:
-        """Show what is new."""
         self._news |= {name: news[name] for name in SHOWN if name in news}
         numbers = "  ".join(f"{name} {value:.3g}" for name, value in self._news.items())
         text = f"step {step}/{self._steps}  {numbers}{self._speed(step)}"

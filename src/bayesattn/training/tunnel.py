@@ -77,13 +77,7 @@ def train_tunnel(
 ) -> Run:
     """Train `architecture` on `tunnel` in the run `folder`: begin it, continue it, or just open it.
 
-    Args:
-        tunnel: the task.
-        architecture: the model.
-        config: how to train.
-        folder: of the run; one with another config is refused.
-        progress: whether to show a bar if standard error is a terminal.
-        command: what was typed to get this run, for the record.
+    A folder with another config is refused; `command` is what was typed, for the record.
 
     Raises:
         Interrupted: after Ctrl-C; everything is saved.
@@ -112,7 +106,6 @@ def steps_for(
 def run_config(
     tunnel: Tunnel, architecture: Architecture, config: TrainConfig, command: str | None = None
 ) -> dict[str, Any]:
-    """What config.json of such a run holds."""
     return {
         "tunnel": tunnel.to_dict(),
         "architecture": architecture.to_dict(),
@@ -127,7 +120,6 @@ def longest(tunnel: Tunnel, config: TrainConfig) -> Tunnel:
 
 
 def parse_config(run: Run) -> tuple[Tunnel, Architecture, TrainConfig]:
-    """What a run was made of."""
     with run.reading("tunnel"):
         parts = run.config["tunnel"], run.config["architecture"], run.config["training"]
         return make_tunnel(**parts[0]), make_architecture(**parts[1]), TrainConfig(**parts[2])

@@ -63,19 +63,16 @@ def locate(text: str) -> Path:
 
 
 def entry(name: str) -> Entry:
-    """The record of a model of a tunnel."""
     about = _read(name, "fidelity.json")
     return Entry(*_training(name), about["parameters"], about["rows"])
 
 
 def language_entry(name: str) -> LanguageEntry:
-    """The record of a language model."""
     about = _read(name, "passkey.json")
     return LanguageEntry(*_training(name), about["parameters"], about["trained"], about["lengths"])
 
 
 def _training(name: str) -> tuple[str, str, float]:
-    """Name, command and seconds."""
     return name, _read(name, "config.json")["command"], _read(name, "finished.json")["seconds"]
 
 
