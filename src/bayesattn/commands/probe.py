@@ -45,11 +45,15 @@ class Probe(Asking):
     sequences: int = 256
     """Tunnels: held-out sequences behind every number."""
     prompts: File = None
-    """Language models: prompts as they stand, a line each, or {"text": …} a line if FILE ends in
-    .jsonl."""
-    domain: Annotated[str, arg(metavar="NAME")] = sets.MIXED
-    """Language models: what prompts are drawn from: mixed, mathematics, code, philosophy, general,
-    authors (their thirteen); or text: pydoc, a file, a folder, hf:NAME."""
+    """Language models: prompts as they stand, one in each line; {"text": …} in those of .jsonl."""
+    domain: Annotated[
+        str,
+        arg(
+            metavar="NAME",
+            help="Language models: where prompts come from: mixed, mathematics, code, philosophy, "
+            "general, authors (their thirteen); or text: pydoc, a file, a folder, hf:NAME.",
+        ),
+    ] = sets.MIXED
     length: int = sets.LENGTH
     """Language models: tokens of each prompt that is drawn."""
     candidates: int = sets.CANDIDATES
