@@ -11,13 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bayesattn.claims.geometry import (
-    VARIANTS,
-    GeometryStudy,
-    TrainedModel,
-    average,
-    each,
-)
+from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, average, each
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import EVAL_SEED
@@ -26,6 +20,7 @@ from bayesattn.ledger.study import Exhibit, Picture, Tier, Verdict
 from bayesattn.models.architectures import Predictor
 from bayesattn.probes.ablation import KINDS, Cut, Loss, errors, measure_ablations
 from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.measured import held_out
 from bayesattn.stats import Judgement, judge_all, judge_effect
 from bayesattn.tunnels import Tunnel
 
@@ -89,8 +84,7 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
         """Costs of everything, and of the chosen head on fresh sequences."""
         model, _, tunnel = trained
         head, times_next, times_whole = _most_costly(model, tunnel, sequences)
-        batch = tunnel.sample(sequences, torch.Generator().manual_seed(EVAL_SEED))
-        table, parts = measure_ablations(model, batch), anatomy(model)
+        table, parts = measure_ablations(model, held_out(tunnel, sequences)), anatomy(model)
         layers = range(len(parts.layers))
 
         def costs(kind: str) -> Costs:
