@@ -26,20 +26,11 @@ def uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 def random_orders(
     rows: int, size: int, generator: torch.Generator, *, take: int | None = None
 ) -> Tensor:
-    """[rows, take] int64: the first `take` numbers of uniformly random orders of 0 .. size-1.
-
-    Fisher-Yates: each place in turn is exchanged with itself or a later one.
-    """
-    take = size if take is None else take
-    orders = torch.arange(size, device=generator.device).repeat(rows, 1)
-    places = torch.arange(take, device=generator.device)
-    chosen = places + (uniform((rows, take), generator) * (size - places)).long()
-    for place in range(take):
-        here, there = slice(place, place + 1), chosen[:, place, None]
-        picked = orders.gather(1, there)
-        orders.scatter_(1, there, orders[:, here].clone())
-        orders[:, here] = picked
-    return orders[:, :take]
+    """[rows, take] int64: the first `take` numbers of uniformly random orders of 0 .. size-1."""
+    drawn = torch.rand(rows, size, generator=generator, device=generator.device)
+    # On a CPU numpy sorts short rows several times as fast as torch.
+    orders = torch.from_numpy(drawn.cpu().numpy().argsort(axis=1)[:, :take])
+    return orders.to(generator.device)
 
 
 def sample_symbols(probabilities: Tensor, generator: torch.Generator) -> Tensor:
