@@ -64,7 +64,7 @@ def made_up(focusing=0.3, order=0.8, error=0.01):
                 order=measured(order + wobble if last else 0.8, 0.0),
                 participation=share,
             )
-            found.setdefault(seed, {})[name] = architecture.Variant(
+            found.setdefault(seed, {})[name] = architecture.ArchitectureFound(
                 error=error if last else 0.01 + wobble / 10,
                 uniform=1.5,
                 values=states,

@@ -79,7 +79,7 @@ class Geometry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class ArchitectureFound:
     """One kind of attention or feed-forward layer."""
 
     error: float
@@ -102,14 +102,14 @@ class Variant:
         return Measured(value=1 - last.value / first.value, nulls={UNTRAINED: before})
 
 
-Found = Mapping[int, Mapping[str, Variant]]
+Found = Mapping[int, Mapping[str, ArchitectureFound]]
 
 
 @register("llm-architecture")
-class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, Variant]]):
+class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, ArchitectureFound]]):
     """Trains one transformer with five kinds of attention and feed-forward layers."""
 
-    def measure(self, tier: Tier, seed: int) -> Mapping[str, Variant]:
+    def measure(self, tier: Tier, seed: int) -> Mapping[str, ArchitectureFound]:
         recipe = self.recipes[tier]
         return {
             name: _measure(training, recipe.sequences)
@@ -152,7 +152,7 @@ class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, Variant]]):
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Share, order and focusing of every variant."""
-        shown: dict[str, Callable[[Variant], Measured]] = {
+        shown: dict[str, Callable[[ArchitectureFound], Measured]] = {
             "variance on the first component": lambda one: one.outputs.share,
             "|r| with entropy, given the step": lambda one: one.outputs.order,
             "fall of attention entropy": lambda one: one.focusing,
@@ -171,7 +171,7 @@ class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, Variant]]):
         return [Picture("variants", figure, caption, "Points by variant, three panels.")]
 
 
-def _measure(training: TunnelTraining, sequences: int) -> Variant:
+def _measure(training: TunnelTraining, sequences: int) -> ArchitectureFound:
     model, tunnel = training.model(), training.tunnel
     assert isinstance(training.architecture, Transformer)
     last = training.architecture.layers - 1
@@ -185,7 +185,7 @@ def _measure(training: TunnelTraining, sequences: int) -> Variant:
     }
     attention = measure_focusing(model, tunnel, batch, initial, PERMUTATIONS)
     layers = [one for one in attention if one.head is None]
-    return Variant(
+    return ArchitectureFound(
         error=mean(part, "mae_tok"),
         uniform=mean(part, "mae_tok", "uniform"),
         values=states["values"],
@@ -203,28 +203,32 @@ def _geometry(states: Manifold) -> Geometry:
     )
 
 
-def _share(one: Variant) -> float:
+def _share(one: ArchitectureFound) -> float:
     return one.outputs.share.value
 
 
-def _order(one: Variant) -> float:
+def _order(one: ArchitectureFound) -> float:
     return one.outputs.order.value
 
 
-def _focusing(one: Variant) -> float:
+def _focusing(one: ArchitectureFound) -> float:
     return one.focusing.value
 
 
-def _by_seed(found: Found, variant: str, number: Callable[[Variant], float]) -> list[float]:
+def _by_seed(
+    found: Found, variant: str, number: Callable[[ArchitectureFound], float]
+) -> list[float]:
     return [number(one[variant]) for one in found.values()]
 
 
-def _beyond(found: Found, variant: str, number: Callable[[Variant], float]) -> list[float]:
+def _beyond(
+    found: Found, variant: str, number: Callable[[ArchitectureFound], float]
+) -> list[float]:
     """With full heads minus with the variant, by seed."""
     return [number(one[FULL]) - number(one[variant]) for one in found.values()]
 
 
-def _means(found: Found, number: Callable[[Variant], float]) -> str:
+def _means(found: Found, number: Callable[[ArchitectureFound], float]) -> str:
     return ", ".join(
         f"{name} {np.mean(_by_seed(found, name, number)):.2f}" for name in (FULL, *OTHERS)
     )

@@ -72,7 +72,7 @@ class Later:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class AxisCut:
     """One or several layers that lose their axis together; divergences are in bits."""
 
     prompts: int
@@ -97,14 +97,14 @@ class Cut:
     """None if the last layer is the first that is cut."""
 
 
-Found = Mapping[int, Mapping[str, Cut]]
+Found = Mapping[int, Mapping[str, AxisCut]]
 
 
 @register("llm-causal")
-class LLMCausal(Study[CausalRecipe, Mapping[str, Cut]]):
+class LLMCausal(Study[CausalRecipe, Mapping[str, AxisCut]]):
     """Cuts the axis of SmolLM2's values, beside cuts of random axes."""
 
-    def measure(self, tier: Tier, seed: int) -> Mapping[str, Cut]:
+    def measure(self, tier: Tier, seed: int) -> Mapping[str, AxisCut]:
         recipe = self.recipes[tier]
         model = subject()
         top = len(model.parts.layers) - 1
@@ -188,7 +188,7 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, Cut]]):
         return [Picture("cuts", figure, caption, "Curves over layers, and over doses.")]
 
 
-def as_cut(found: Intervention) -> Cut:
+def as_cut(found: Intervention) -> AxisCut:
     before, after = found.before, found.whole
     later = Later(
         layers=found.later,
@@ -197,7 +197,7 @@ def as_cut(found: Intervention) -> Cut:
         order_random=found.random_order,
         decodability=float(np.mean(before.decodability)) if found.later else 0.0,
     )
-    return Cut(
+    return AxisCut(
         prompts=found.prompts,
         axes=found.axes,
         local_decodability=found.local_decodability,
