@@ -30,10 +30,8 @@ from bayesattn.runs import Run
 
 REACH = 1e-3
 """A head reaches as far as its prior is this share of its largest value."""
-LARGEST_DROP = 700.0
-"""Largest fall of a log-prior that is looked for: `Prior.reach` takes its exponential."""
-LONGEST = 512
-"""Tokens of a prompt that one can look at."""
+_LARGEST_DROP = 700.0  # of a log-prior that is looked for: `Prior.reach` takes its exponential
+_LONGEST = 512  # tokens of a prompt that one can look at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,14 +108,14 @@ class Priors:
 
 @dataclass(frozen=True)
 class Factors:
-    """What every head makes of one prompt and its answer."""
+    """What every head makes of one prompt and its answer, `tokens` [n].
+
+    The hidden value stands at the positions `value` and is to be predicted at those `asked`.
+    """
 
     tokens: Tensor
-    """[n] prompt and answer."""
     value: Tensor
-    """Positions of the hidden value in the prompt."""
     asked: Tensor
-    """Positions at which the value is to be predicted."""
     layers: dict[int, Decomposed]
     """By number of the layer; every factor [1, H, n, n]."""
 
@@ -154,7 +152,7 @@ def measure_priors(language_model: LanguageModel, run: Run | None = None) -> Pri
 
 
 def factors_on_passkey(language_model: LanguageModel, depth: float = 0.5, seed: int = 0) -> Factors:
-    """Factors on a passkey prompt that fills a training sequence, or `LONGEST` tokens of it.
+    """Factors on a passkey prompt that fills a training sequence, or 512 tokens of it.
 
     Args:
         language_model: one of ours.
@@ -163,7 +161,7 @@ def factors_on_passkey(language_model: LanguageModel, depth: float = 0.5, seed: 
     """
     model = _ours(language_model)
     maker = NeedleMaker(language_model.tokenizer)
-    room = min(language_model.length, LONGEST) - maker.answer_length
+    room = min(language_model.length, _LONGEST) - maker.answer_length
     prompts = maker.prompts(max(room, maker.shortest), [depth], 1, seed)
     tokens = torch.cat([prompts.tokens[0], prompts.answers[0]])
     scored = prompts.answers[0][prompts.scored]
@@ -256,7 +254,7 @@ def _reach(prior: Prior, head: int, temper: float) -> float:
     """Last distance whose tempered density is at least `REACH` of the largest."""
     if temper <= 0:  # as flat as uniform, or upside down
         return math.inf
-    drop = min(-math.log(REACH) / temper, LARGEST_DROP)
+    drop = min(-math.log(REACH) / temper, _LARGEST_DROP)
     return float(prior.reach(math.exp(-drop))[head])
 
 
