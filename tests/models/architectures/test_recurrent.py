@@ -1,11 +1,14 @@
+"""LSTM and Mamba are what their papers say."""
+
 import logging
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import conv1d, silu, softplus
 from transformers.utils.logging import warning_once
 
-from bayesattn.models.architectures import Mamba, build
+from bayesattn.models.architectures import LSTM, Mamba, build
 from tests.models.architectures.common import TOKENS, Shape
 
 
@@ -69,3 +72,15 @@ def test_no_advice_about_missing_kernels_on_a_cpu(caplog):
 def test_bad_fields(fields, message):
     with pytest.raises(ValueError, match=message):
         Mamba(**fields)
+
+
+@torch.no_grad()
+def test_it_is_torchs_stacked_lstm():
+    predictor = build(LSTM(layers=3, width=16), TOKENS, seed=0)
+    stacked = nn.LSTM(16, 16, num_layers=3, batch_first=True)
+    for index, layer in enumerate(predictor.body.layers):
+        for name, value in layer.named_parameters():
+            getattr(stacked, name.replace("l0", f"l{index}")).copy_(value)
+    inputs = TOKENS.inputs(2)
+    expected, _ = stacked(predictor.embedding(inputs))
+    torch.testing.assert_close(predictor.hidden(inputs)[-1], expected)
