@@ -60,10 +60,9 @@ class Strict:
 
 
 def changed_fields(record: Any) -> dict[str, Any]:
-    """The fields of a dataclass that do not have their default, for JSON.
+    """The fields of a dataclass that do not have their default.
 
-    So records keep their names when a field is added. A default that was ever stored may therefore
-    not be changed: what was left out then is read with the default of now.
+    What is named after these keeps its name when a field is added.
     """
     defaults = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()

@@ -1,5 +1,6 @@
 """Runs of claims: kept, made anew when they are damaged, refused if they cannot be done."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 from bayesattn.claims import Tier
 from bayesattn.claims.registry import find_study
 from bayesattn.errors import UserError
-from bayesattn.ledger.trained import TunnelTraining, require_possible
+from bayesattn.ledger.trained import TunnelTraining, rename_older_runs, require_possible
 from bayesattn.models.architectures import Transformer
 from bayesattn.training import TrainConfig
 from bayesattn.tunnels import Bijection
@@ -34,6 +35,30 @@ def test_a_damaged_run_is_set_aside_and_trained_again(tmp_path, monkeypatch, cap
     assert "It was set aside as" in capsys.readouterr().err
     training.model()
     assert capsys.readouterr().err == ""
+
+
+def test_runs_of_older_versions_are_found_by_what_they_were_made_of(tmp_path, monkeypatch):
+    monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path))
+    config = TrainConfig(steps=2, batch_size=4, threads=1)
+    training = TunnelTraining(Bijection(4), Transformer(layers=1, width=16, heads=2), config)
+    training.train()
+    old = tmp_path / "bijection-transformer-0123456789ab"
+    training.folder.rename(old)
+    stored = json.loads((old / "config.json").read_text())
+    assert stored["architecture"]["sliding_window"] is None  # all fields, not only chosen ones
+    stored["architecture"]["window"] = stored["architecture"].pop("sliding_window")
+    (old / "config.json").write_text(json.dumps(stored))
+    (tmp_path / "bijection-transformer-ffffffffffff").mkdir()
+    (tmp_path / "bijection-transformer-ffffffffffff" / "config.json").write_text("{")
+    rename_older_runs()
+    assert not old.exists() and training.folder.exists()
+    assert (tmp_path / "bijection-transformer-ffffffffffff").exists()
+    monkeypatch.setattr("bayesattn.ledger.trained.train_tunnel", None)  # nothing is trained again
+    with pytest.raises(TypeError):
+        replace(training, config=replace(config, seed=9)).train()
+    monkeypatch.undo()
+    monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path))
+    assert 2 in training.train().steps()
 
 
 def trainings(name, tier):

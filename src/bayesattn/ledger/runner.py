@@ -22,7 +22,7 @@ from bayesattn.ledger.ledger import (
     set_aside,
 )
 from bayesattn.ledger.study import AnyStudy, Tier
-from bayesattn.ledger.trained import require_possible
+from bayesattn.ledger.trained import rename_older_runs, require_possible
 from bayesattn.system import commit, environment
 
 Tell = Callable[[Mapping[str, Job]], None]
@@ -62,6 +62,7 @@ def run_claims(
     """
     engine = engine or Here()
     try:
+        rename_older_runs()
         planned = plan(studies, tier, folder, seeds)
         if sentence := set_aside(prepare_folder(folder)):
             print(sentence, file=sys.stderr)

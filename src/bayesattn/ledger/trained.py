@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bayesattn.checks import changed_fields
 from bayesattn.errors import DamagedCheckpointError, DamagedRunError, UserError
 from bayesattn.evals.fidelity import Fidelity, Part, measure
 from bayesattn.evals.lengths import stretch
@@ -56,8 +57,8 @@ class TunnelTraining:
 
     @property
     def folder(self) -> Path:
-        decisive = tunnel.run_config(self.tunnel, self.architecture, self.config)
-        return _folder(f"{self.tunnel.name}-{self.architecture.name}", decisive)
+        kind = f"{self.tunnel.name}-{self.architecture.name}"
+        return _folder(kind, self.tunnel, self.architecture, self.config)
 
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
@@ -94,7 +95,7 @@ class LanguageTraining:
 
     @property
     def folder(self) -> Path:
-        return _folder("language", language.run_config(self.language, self.config))
+        return _folder("language", self.language, self.config)
 
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
@@ -146,10 +147,26 @@ def require_possible(trainings: Iterable[Training], workers: int) -> None:
         )
 
 
-def _folder(kind: str, decisive: dict[str, Any]) -> Path:
+def _folder(kind: str, *parts: Any) -> Path:
     """The same for the same training, another one for any other."""
-    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
-    return runs_folder() / f"{kind}-{digest}"
+    decisive = json.dumps([changed_fields(part) for part in parts], sort_keys=True)
+    return runs_folder() / f"{kind}-{hashlib.sha256(decisive.encode()).hexdigest()[:12]}"
+
+
+def rename_older_runs() -> None:
+    """Give runs of an older version, whose names are hashes of other words, the names of today."""
+    for config in runs_folder().glob("*-" + 12 * "[0-9a-f]" + "/config.json"):
+        folder = config.parent
+        try:
+            run = Run.open(folder)
+            if "language" in run.config:
+                training: Training = LanguageTraining(*language.parse_config(run))
+            else:
+                training = TunnelTraining(*tunnel.parse_config(run))
+        except UserError:
+            continue  # damaged, or of a version that nobody can read: left where it is
+        if not training.folder.exists():
+            folder.rename(training.folder)
 
 
 def _sound(folder: Path, train: Callable[[], Run]) -> Run:

@@ -1,13 +1,12 @@
 """What a language model is trained on, and what it is: one flat config."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from bayesattn.checks import changed_fields
 from bayesattn.corpora.sentences import KINDS, Kind
 from bayesattn.models.choices import choices, renamed
 from bayesattn.models.config import SIZES, BayesConfig
@@ -86,5 +85,5 @@ class LanguageConfig(choices(), Text):
             return BayesForCausalLM(config)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that were chosen: `LanguageConfig.read(language.to_dict()) == language`."""
-        return changed_fields(self)
+        """All fields: `LanguageConfig.read(language.to_dict()) == language`."""
+        return asdict(self)

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
-from bayesattn.checks import Strict, changed_fields
+from bayesattn.checks import Strict
 from bayesattn.training.schedule import (
     evaluation_interval,
     warmup_cosine,
@@ -132,8 +132,8 @@ class TrainConfig(Strict):
         return warmup_stable_decay(step, self.steps, self.warmup, self.decay, self.floor)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that were chosen; a run keeps these."""
-        return changed_fields(self)
+        """All fields; a run keeps them, so that a later default does not change it."""
+        return asdict(self)
 
 
 def _words(kind: Any) -> tuple[str | None, ...]:

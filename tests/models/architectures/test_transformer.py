@@ -1,3 +1,5 @@
+from dataclasses import fields
+
 import pytest
 import torch
 
@@ -142,9 +144,10 @@ def test_bad_fields_are_refused_in_one_sentence(fields, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_run_keeps_what_was_chosen():
-    assert Transformer().to_dict() == {"name": "transformer"}
-    assert Transformer(num_experts=4).to_dict() == {"name": "transformer", "num_experts": 4}
+def test_a_run_keeps_every_field():
+    stored = Transformer(num_experts=4).to_dict()
+    assert stored.keys() == {"name", *(field.name for field in fields(Transformer))}
+    assert make_architecture(**stored) == Transformer(num_experts=4)
 
 
 def test_an_older_run_is_read_under_its_old_names():

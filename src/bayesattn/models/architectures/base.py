@@ -9,13 +9,13 @@ Shapes: B batch, T positions, S scored positions, D width, C outcomes.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from bayesattn.checks import Strict, changed_fields
+from bayesattn.checks import Strict
 from bayesattn.tunnels import Tunnel
 
 
@@ -55,8 +55,8 @@ class Architecture(Strict, ABC):
         return 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and chosen fields: `make_architecture(**architecture.to_dict())` is the same."""
-        return {"name": self.name, **changed_fields(self)}
+        """Name and all fields: `make_architecture(**architecture.to_dict())` is the same."""
+        return {"name": self.name, **asdict(self)}
 
     def _check_positive(self, *names: str) -> None:
         for name in names:

@@ -315,8 +315,8 @@ def _squared_sizes(values: Mapping[int, Tensor], axes: Mapping[int, Tensor]) -> 
 def _other_edits(stage: _Stage, axes: Mapping[int, tuple[Tensor, Axis]]) -> dict[str, Effect]:
     edits: dict[str, dict[int, Edit]] = {
         "only": {n: only(u) for n, (u, _) in axes.items()},
-        "shift +1": {n: shift(u, axis.spread) for n, (u, axis) in axes.items()},
-        "shift -1": {n: shift(u, -axis.spread) for n, (u, axis) in axes.items()},
+        "shift +1": {n: shift(u, axis.spread or 0.0) for n, (u, axis) in axes.items()},
+        "shift -1": {n: shift(u, -(axis.spread or 0.0)) for n, (u, axis) in axes.items()},
     }
     return {name: stage.effects(lambda _, own=own: own, 1)[0] for name, own in edits.items()}
 

@@ -92,8 +92,8 @@ class Axis:
     """
 
     layer: int
-    spread: float
-    """Standard deviation of v·u."""
+    spread: float | None
+    """Standard deviation of v·u; records of the first edition do not have it."""
     share: float
     """Of the variance."""
     correlation: float
