@@ -8,7 +8,7 @@ import pytest
 
 from bayesattn.commands.main import main
 from bayesattn.models.open import open_language
-from bayesattn.training import LANGUAGE_RECIPES, Run, language, loop
+from bayesattn.training import LANGUAGE_RECIPES, Run, loop
 from tests.training.language_toy import STEPS
 
 SMALL = ["--size", "nano", "--layers", "1", "--width", "16", "--heads", "2", "--length", "112"]
@@ -86,11 +86,11 @@ def test_resume_takes_everything_from_the_run(capsys, corpus):
 def test_minutes_are_counted_out_once(corpus, monkeypatch):
     asked = []
 
-    def steps_for(minutes, *_):
+    def steps_within(minutes, *_):
         asked.append(minutes)
         return 2
 
-    monkeypatch.setattr(language, "steps_for", steps_for)
+    monkeypatch.setattr("bayesattn.commands.train.steps_within", steps_within)
     words = [*SMALL, "--batch-size", "4", "--corpus", str(corpus), "--minutes", "0.5"]
     for _ in range(2):  # the same command continues, without timing again
         assert main(["lm", "train", "tiny", *words, "--out", "run"]) == 0

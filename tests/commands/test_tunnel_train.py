@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bayesattn.commands.main import main
-from bayesattn.training import Run, tunnel
+from bayesattn.training import Run
 
 SMALL = ["bijection", "--alphabet", "4", "--layers", "1", "--width", "8", "--heads", "2"]
 SHORT = ["--steps", "4", "--batch-size", "8", "--threads", "1"]
@@ -132,7 +132,7 @@ def test_minutes_are_counted_out_once(capsys, monkeypatch):
         asked.append(minutes)
         return 3
 
-    monkeypatch.setattr(tunnel, "steps_within", steps_within)
+    monkeypatch.setattr("bayesattn.commands.train.steps_within", steps_within)
     words = [*SMALL, "--batch-size", "8", "--minutes", "0.5", "--out", "run"]
     assert tunnel_train(*words) == 0
     assert Run.open("run").config["training"]["steps"] == 3

@@ -28,6 +28,7 @@ from bayesattn.models.language_config import LanguageConfig
 from bayesattn.runs import Run
 from bayesattn.training import language, tunnel
 from bayesattn.training.config import TrainConfig
+from bayesattn.training.loop import steps_within
 from bayesattn.training.machine import make_accelerator
 from bayesattn.training.recipes import LANGUAGE_RECIPES
 from bayesattn.tunnels import TUNNELS, Tunnel, make_tunnel
@@ -42,6 +43,7 @@ HEADINGS = {
 DICTIONARIES = ("prior_options", "rope_parameters")
 """Choices that are given as KEY=VALUE."""
 FLAT = arg(name="")
+MODULES: dict[str, Any] = {"lm": language, "tunnel": tunnel}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +89,8 @@ class _Train:
         if self.out and (self.out / "config.json").exists():
             stored = Run.open(self.out).config.get("training", {})
             return replace(training, steps=TrainConfig(**stored).steps)
-        steps_for = {"lm": language.steps_for, "tunnel": tunnel.steps_for}[self.noun]
-        return replace(training, steps=steps_for(self.minutes, *parts, training))
+        task, model, _ = MODULES[self.noun].make(*parts, training)
+        return replace(training, steps=steps_within(self.minutes, task, model, training))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,8 +221,7 @@ class LanguageResume:
     def run(self) -> int:
         with mistakes():
             run = Run.open(self.resume)
-            parse = {"lm": language.parse_config, "tunnel": tunnel.parse_config}[self.noun]
-            parts = parse(run)
+            parts = MODULES[self.noun].parse_config(run)
         return _finish(self.noun, parts, self.resume, run.config.get("command"), self.json)
 
 

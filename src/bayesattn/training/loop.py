@@ -24,7 +24,7 @@ from bayesattn.system import keep_memory
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.learner import Learner, Task
 from bayesattn.training.machine import Interrupt, agreed, make_accelerator, using_threads
-from bayesattn.training.reporting import Bar, Track, tracking
+from bayesattn.training.reporting import Bar, Track, require_tracker, tracking
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.tunnels import make_tunnel
 
@@ -85,13 +85,47 @@ def train(
         return _Loop(Learner(task, model, config, accelerator), run, interrupt, bar, track).run()
 
 
-def shared_run(folder: Path | str, config: dict[str, Any]) -> Run:
-    """The run in `folder`, created or compared with `config` by the first of several processes."""
+def train_run(
+    parts: Mapping[str, Any],
+    make: Callable[[], tuple[Task, nn.Module, dict[str, Any]]],
+    folder: Path | str,
+    progress: bool,
+    command: str | None,
+) -> Run:
+    """Train in the run `folder`: begin it, continue it, or just open it.
+
+    Args:
+        parts: what decides the run, by name; "training" is the `TrainConfig`.
+        make: the task, the model with its initial weights, and what else a resumed run compares.
+            A run that is complete needs none of them.
+        folder: one with another config is refused.
+        progress: whether to show a bar if standard error is a terminal.
+        command: what was typed, for the record.
+
+    Raises:
+        Interrupted: after Ctrl-C, with everything saved; it names the command that goes on.
+    """
+    training: TrainConfig = parts["training"]
+    require_tracker(training.track)
+    config = {name: part.to_dict() for name, part in parts.items()} | {"command": command}
+    if (Path(folder) / "config.json").exists() and (run := Run.open(folder)).finished:
+        found = {"data": run.config["data"]} if "data" in run.config else {}
+        run.require_same(config | found, in_present_words)
+        return run
+    task, model, data = make()
     accelerator = make_accelerator()
-    if accelerator.is_main_process:
-        Run.create(folder, config, in_present_words)
+    if accelerator.is_main_process:  # of several processes the first creates or compares it
+        Run.create(folder, config | data, in_present_words)
     accelerator.wait_for_everyone()
-    return Run.open(folder)
+    run = Run.open(folder)
+    result = train(task, model, training, run, progress=progress)
+    if result.stopped == "interrupted":
+        noun = "lm" if "language" in parts else "tunnel"
+        raise Interrupted(
+            f"Stopped after step {result.step} of {training.steps} and saved; "
+            f"continue with: bayesattn {noun} train --resume {run.folder}"
+        )
+    return run
 
 
 def in_present_words(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,23 +143,6 @@ def in_present_words(config: Mapping[str, Any]) -> dict[str, Any]:
                 part = read(found[name])
                 found[name] = part.to_dict() | asdict(part)
     return found
-
-
-def finish(
-    run: Run, task: Task, model: nn.Module, config: TrainConfig, progress: bool, command: str
-) -> Run:
-    """Train to the end.
-
-    Raises:
-        Interrupted: after Ctrl-C, with everything saved; it names `command` as the way to go on.
-    """
-    result = train(task, model, config, run, progress=progress)
-    if result.stopped == "interrupted":
-        raise Interrupted(
-            f"Stopped after step {result.step} of {config.steps} and saved; "
-            f"continue with: {command} --resume {run.folder}"
-        )
-    return run
 
 
 def steps_within(minutes: float, task: Task, model: nn.Module, config: TrainConfig) -> int:

@@ -10,11 +10,10 @@ from torch import Generator, Tensor, nn
 
 from bayesattn.bits import entropy_errors, kl_divergence, log_probabilities
 from bayesattn.errors import TrainingError
-from bayesattn.models.architectures import Architecture, build, make_architecture
+from bayesattn.models.architectures import Architecture, Predictor, build, make_architecture
 from bayesattn.runs import Run
 from bayesattn.training.config import TrainConfig
-from bayesattn.training.loop import finish, shared_run, steps_within
-from bayesattn.training.reporting import require_tracker
+from bayesattn.training.loop import train_run
 from bayesattn.training.schedule import WATCH_SEED
 from bayesattn.tunnels import Batch, Tunnel, make_tunnel
 
@@ -82,41 +81,19 @@ def train_tunnel(
     Raises:
         Interrupted: after Ctrl-C; everything is saved.
     """
-    require_tracker(config.track)
+    parts = {"tunnel": tunnel, "architecture": architecture, "training": config}
+    return train_run(parts, lambda: make(tunnel, architecture, config), folder, progress, command)
+
+
+def make(
+    tunnel: Tunnel, architecture: Architecture, config: TrainConfig
+) -> tuple[TunnelTask, Predictor, dict[str, Any]]:
+    """The task and the model, which has room for the longest horizon that is trained on."""
     try:
-        model = build(architecture, longest(tunnel, config), config.seed)
+        model = build(architecture, _stretched(tunnel, max(config.lengths)), config.seed)
     except ValueError as error:  # they do not go together: found out before a folder is made
         raise TrainingError(str(error)) from error
-    run = shared_run(folder, run_config(tunnel, architecture, config, command))
-    if run.finished:
-        return run
-    task = TunnelTask(tunnel, config.labels, config.lengths)
-    return finish(run, task, model, config, progress, "bayesattn tunnel train")
-
-
-def steps_for(
-    minutes: float, tunnel: Tunnel, architecture: Architecture, config: TrainConfig
-) -> int:
-    """Steps of such a training that take about `minutes`, which trying a few shows."""
-    task = TunnelTask(tunnel, config.labels, config.lengths)
-    model = build(architecture, longest(tunnel, config), config.seed)
-    return steps_within(minutes, task, model, config)
-
-
-def run_config(
-    tunnel: Tunnel, architecture: Architecture, config: TrainConfig, command: str | None = None
-) -> dict[str, Any]:
-    return {
-        "tunnel": tunnel.to_dict(),
-        "architecture": architecture.to_dict(),
-        "training": config.to_dict(),
-        "command": command,
-    }
-
-
-def longest(tunnel: Tunnel, config: TrainConfig) -> Tunnel:
-    """`tunnel` over the longest horizon that is trained on: what a model has to have room for."""
-    return _stretched(tunnel, max(config.lengths))
+    return TunnelTask(tunnel, config.labels, config.lengths), model, {}
 
 
 def parse_config(run: Run) -> tuple[Tunnel, Architecture, TrainConfig]:
