@@ -65,9 +65,7 @@ def test_a_command_is_read_back_as_what_it_was_made_from(tunnel, architecture, c
     import tyro
 
     words = shlex.split(train_command(tunnel, architecture, config))[3:]
-    options = tyro.cli(
-        TunnelTrain.options_for(words), args=words, config=(tyro.conf.FlagCreatePairsOff,)
-    )
+    options = tyro.cli(TunnelTrain.options_for(words), args=words)
     assert options.chosen() == (tunnel, architecture, config)
 
 
@@ -171,7 +169,5 @@ def _chosen(words):
     """What these words of `bayesattn lm train` choose."""
     import tyro
 
-    options = tyro.cli(
-        LanguageTrain.options_for(words), args=words, config=(tyro.conf.FlagCreatePairsOff,)
-    )
+    options = tyro.cli(LanguageTrain.options_for(words), args=words)
     return options.chosen()

@@ -106,10 +106,11 @@ def options(name: str, words: list[str]) -> Any:
 
     module, _, attribute = COMMANDS[name].target.partition(":")
     command = getattr(import_module(f"bayesattn.commands.{module}"), attribute)
+    # One flag per switch: --all and --no-open, not --all/--no-all.
+    config: tuple[Any, ...] = (tyro.conf.FlagCreatePairsOff,)
     if hasattr(command, "options_for"):  # some options depend on what is asked for
         command = command.options_for(words)
-    # One flag per switch: --all and --no-open, not --all/--no-all.
-    config = (tyro.conf.FlagCreatePairsOff,)
+        config = ()  # so does what a switch is without its flag: --ssmax/--no-ssmax
     with mistakes():  # what the fields of a command refuse
         return tyro.cli(command, prog=f"bayesattn {name}", args=words, config=config)
 
