@@ -10,9 +10,9 @@ import torch
 from bayesattn.claims import bam_far_heads as heads
 from bayesattn.claims import bam_passkeys as passkeys
 from bayesattn.claims import bam_perplexity as perplexity
+from bayesattn.claims.language_models import FROZEN, SOONER, UNIFORM, VARIANTS, after
 from bayesattn.evals.passkey import passkey
 from bayesattn.ledger.jobs import MeasurementJob
-from bayesattn.ledger.language_models import FROZEN, SOONER, UNIFORM, VARIANTS, after
 from bayesattn.ledger.study import Tier
 from bayesattn.models import BayesConfig, BayesForCausalLM
 from bayesattn.models.open import open_language

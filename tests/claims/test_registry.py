@@ -1,4 +1,3 @@
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ null = "No toy."
 """
 
 
-@dataclass(frozen=True, kw_only=True)
 class ToyRecipe(Recipe):
     games: tuple[int, ...]
     rate: float = 0.5

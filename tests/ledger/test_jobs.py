@@ -109,7 +109,6 @@ def test_the_next_job_is_the_first_whose_needs_are_met(tmp_path):
     assert engine.order == ["a", "b", "m", "c"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Longer(Recipe):
     steps: int = 7
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bayesattn.claims import Tier
-from bayesattn.ledger.exhibits import belief_exhibit, heatmap_exhibit, manifold_exhibit
+from bayesattn.claims.exhibits import belief_exhibit, heatmap_exhibit, manifold_exhibit
 from bayesattn.ledger.ledger import Ledger
 from bayesattn.ledger.study import Exhibit
 from bayesattn.models.architectures import Transformer, build

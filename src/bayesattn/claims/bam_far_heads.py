@@ -8,7 +8,6 @@ others, each time at every length. Made local means the log-prior -r/2 from then
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.passkey import passkey
 from bayesattn.ledger.study import Picture, Study, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.open import LanguageModel
 from bayesattn.priors import GeneralizedGaussian
 from bayesattn.stats import judge_all, judge_effect, judge_given
@@ -28,7 +28,6 @@ NEEDED = 0.2
 LayerHead = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
 class FarHeadsRecipe(PasskeyRecipe):
     """The models of bam-retrieval, with some heads changed."""
 
@@ -38,8 +37,7 @@ class FarHeadsRecipe(PasskeyRecipe):
     """Random choices of other heads."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FarHeads:
+class FarHeads(Stored):
     """Shapes of all heads; accuracies by length as trained and with heads made local."""
 
     beta: list[float]

@@ -17,7 +17,6 @@ that would judge the rounding and not the claim.
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -31,6 +30,7 @@ from bayesattn.attention import Decomposed
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.priors import GeneralizedGaussian, Laplace, Prior, Uniform
 from bayesattn.stats import Judgement, Outcome, judge_all, judge_identity
 
@@ -45,8 +45,7 @@ class Comparison(NamedTuple):
     control: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Differences:
+class Differences(Stored):
     """The largest differences in one precision, at each length."""
 
     errors: Mapping[str, list[float]]
@@ -55,7 +54,6 @@ class Differences:
     """The weakest control, which is the one that counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class IdentityRecipe(Recipe):
     """Inputs to compare on: each length with each head count."""
 

@@ -13,16 +13,11 @@ prior may do without: moving, negative shapes, one of its own in every layer.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from bayesattn.claims.panels import draw_lengths, mean_curve, panels
-from bayesattn.claims.registry import register
-from bayesattn.evals.lengths import token_lengths
-from bayesattn.evals.passkey import passkey
-from bayesattn.ledger.exhibits import heatmap_exhibit
-from bayesattn.ledger.language_models import (
+from bayesattn.claims.exhibits import heatmap_exhibit
+from bayesattn.claims.language_models import (
     FROZEN,
     PUBLISHED,
     SOONER,
@@ -30,7 +25,12 @@ from bayesattn.ledger.language_models import (
     VARIANTS,
     LanguageRecipe,
 )
+from bayesattn.claims.panels import draw_lengths, mean_curve, panels
+from bayesattn.claims.registry import register
+from bayesattn.evals.lengths import token_lengths
+from bayesattn.evals.passkey import passkey
 from bayesattn.ledger.study import Exhibit, PartedStudy, Picture, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.stats import judge_all, judge_effect, judge_given
 
 FAILURES = 2
@@ -55,7 +55,6 @@ ABLATIONS = (
 by them."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PasskeyRecipe(LanguageRecipe):
     """Models, and the prompts that they read."""
 
@@ -101,8 +100,7 @@ class PasskeyRecipe(LanguageRecipe):
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Accuracy:
+class Accuracy(Stored):
     """One variant."""
 
     by_length: list[float]

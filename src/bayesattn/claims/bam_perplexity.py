@@ -6,7 +6,6 @@ on held-out text, at the training length; by position up to many times that leng
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from bayesattn.claims.panels import draw_lengths, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.perplexity import held_out, perplexity
 from bayesattn.ledger.study import PartedStudy, Picture, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.stats import judge_below
 
 REFERENCE = "RoPE"
@@ -25,7 +25,6 @@ COMPARABLE = 1.05
 CORPUS = "pydoc"
 
 
-@dataclass(frozen=True, kw_only=True)
 class PerplexityRecipe(PasskeyRecipe):
     """The models of bam-retrieval, on text."""
 
@@ -34,8 +33,7 @@ class PerplexityRecipe(PasskeyRecipe):
     sequences: int = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class Perplexities:
+class Perplexities(Stored):
     """Of one variant."""
 
     inside: float

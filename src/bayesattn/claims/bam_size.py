@@ -7,28 +7,26 @@ counted: a prior that hid a parameter somewhere else in the model would show.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.models import SIZES, BayesForCausalLM
 from bayesattn.stats import Outcome, judge_all, judge_identity
 
 HEADLINE = "l12"
 
 
-@dataclass(frozen=True, kw_only=True)
 class SizeRecipe(Recipe):
     """Which of the authors' models to count."""
 
     models: tuple[str, ...] = ("l6", "l8", "l12", "l15", "l18", "l24")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Counts:
+class Counts(Stored):
     """Trained parameters of one model."""
 
     heads_layers: int

@@ -9,11 +9,11 @@ apart; the tally writes it down. Nothing is trained and the model writes nothing
 uses what is written is all that can be seen here.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Generator
 
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.open import DEFAULT
 from bayesattn.probes.llm.subject import load
 from bayesattn.probes.llm.sula import Condition, Evidence, Lexicon, sample_fixed
@@ -23,8 +23,7 @@ from bayesattn.probes.llm.sula_examination import calibrate
 STYLES = ("none", "filler", "tally")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Labelling:
+class Labelling(Stored):
     """How near the model's belief about labels comes to Bayes, errors in bits."""
 
     error_predictive: float

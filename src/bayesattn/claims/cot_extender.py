@@ -21,7 +21,7 @@ and a language model are recorded beside it and decide nothing.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -43,6 +43,7 @@ from bayesattn.evals.chains import (
 )
 from bayesattn.ledger.study import Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Transformer, count_parameters, match_parameters
 from bayesattn.probes.chain import Way, measure_chain
 from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given, mean_interval
@@ -55,7 +56,6 @@ FOLLOWED = 1.0
 ERROR = "|H(model) - H(Bayes)|, bits"
 
 
-@dataclass(frozen=True, kw_only=True)
 class ChainRecipe(TunnelRecipe):
     """Arms of one task, at several depths, all of one size.
 
@@ -130,8 +130,7 @@ def _architecture(recipe: ChainRecipe, depth: int, tunnel: Tunnel) -> Transforme
     return match_parameters(replace(shallow, layers=depth), tunnel, budget)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arm:
+class Arm(Stored):
     """One model on hops: lists are by number of hops, errors in bits."""
 
     error: list[float]
@@ -155,8 +154,7 @@ class Arm:
         return knee(self.error)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chains:
+class Chains(Stored):
     """What one seed measured."""
 
     arms: Mapping[str, Arm]

@@ -10,7 +10,6 @@ Losses are cross-entropies in nats. The floor is H(y_t | y_{t-1}), 1.883 nats or
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from torch import Generator
@@ -31,6 +30,7 @@ from bayesattn.dynamics.em import (
 from bayesattn.dynamics.head import Weights
 from bayesattn.dynamics.sweep import Curves, best_rate, descend, doublings
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.stats import judge_effect
 
 OTHER_START = "SGD, another start"
@@ -43,7 +43,6 @@ DIVERGED = 10.0
 """Nats: losses beyond are recorded as this."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class EMRecipe(Recipe):
     """Data, steps and the rates to choose from."""
 
@@ -67,8 +66,7 @@ class EMRecipe(Recipe):
         return [round(self.steps * look / self.looks) for look in range(self.looks + 1)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tuned:
+class Tuned(Stored):
     """How the rate of a schedule was chosen."""
 
     rate: float
@@ -78,8 +76,7 @@ class Tuned:
     """Nats, by rate."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fresh:
+class Fresh(Stored):
     """A tuned schedule on fresh sequences."""
 
     loss: list[float]
@@ -92,8 +89,7 @@ class Fresh:
     """Nats."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speeds:
+class Speeds(Stored):
     """What one seed found, by schedule."""
 
     tuned: Mapping[str, Tuned]

@@ -10,7 +10,6 @@ much, measured on the straight path, is taken off.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
+from bayesattn.ledger.typed import Stored
 from bayesattn.probes.drift import HALF, KINDS, Path, measure_drift
 from bayesattn.stats import judge_all, judge_effect
 
@@ -29,8 +29,7 @@ DRAWN = {"attention": "C0", "values": "C1", "mae": "C3"}
 CAPTION = "Attention, values and error on their way to where they end; means over seeds."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Way:
+class Way(Stored):
     """How one thing came to its end."""
 
     curve: list[float]
@@ -40,8 +39,7 @@ class Way:
     """A step of the training, and so is the half-life."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Doublings:
+class Doublings(Stored):
     """How much later than attention something settled, as log2 of the ratio of steps."""
 
     training: float
@@ -53,8 +51,7 @@ class Doublings:
         return self.training - self.straight
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settling:
+class Settling(Stored):
     """Of one training."""
 
     steps: list[int]

@@ -18,7 +18,6 @@ be small as a whole.
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -34,6 +33,7 @@ from bayesattn.dynamics.head import Head
 from bayesattn.dynamics.model import head_dynamics
 from bayesattn.dynamics.routing import Routing
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.models.open import open_tunnel
 from bayesattn.stats import Outcome, judge_all, judge_below, judge_identity
@@ -59,7 +59,6 @@ class Sides(NamedTuple):
     wrong: Mapping[str, Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
 class LawRecipe(Recipe):
     """Random heads of these lengths, and sequences per model."""
 
@@ -67,8 +66,7 @@ class LawRecipe(Recipe):
     sequences: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(Stored):
     """Largest relative differences from autograd in one place, one per head."""
 
     law: list[float]
@@ -80,8 +78,7 @@ class Place:
         return [difference for own in self.wrong.values() for difference in own]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Law:
+class Law(Stored):
     """What one seed found."""
 
     places: Mapping[str, Place]

@@ -6,7 +6,7 @@ in just this way, it is taken instead.
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from bayesattn import zoo
 from bayesattn.claims import tunnel_bijection, tunnel_hmm
 from bayesattn.ledger.study import PartedStudy, Recipe, Tier
 from bayesattn.ledger.trained import TunnelTraining
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Predictor, build
 from bayesattn.models.open import open_tunnel
 from bayesattn.training import Run
@@ -26,7 +27,6 @@ FILTER = "filter"
 P = TypeVar("P")
 
 
-@dataclass(frozen=True, kw_only=True)
 class GeometryRecipe(Recipe):
     """How much to look at; what is trained is up to the claims about tunnels."""
 
@@ -36,16 +36,14 @@ class GeometryRecipe(Recipe):
     """Look into models of hidden Markov models, too; they are recorded and not judged."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
+class Pair(Stored):
     """A number of the trained network, and of the same network before training."""
 
     trained: float
     untrained: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layers:
+class Layers(Stored):
     """The same layer by layer."""
 
     trained: list[float]

@@ -8,12 +8,12 @@ a sublayer only tells whether the code was turned.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, average, each
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.probes.ablation import Cut, errors
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.measured import held_out
@@ -23,8 +23,7 @@ from bayesattn.stats import judge_all, judge_effect
 FEED, ATTENTION = SUBLAYERS = ("feed-forward", "attention")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gains:
+class Gains(Stored):
     """In R² of one target."""
 
     by_layer: Mapping[str, list[float]]
@@ -34,8 +33,7 @@ class Gains:
     difference_untrained: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sublayers:
+class Sublayers(Stored):
     """Of one model: gains by target, and bits of error without all parts of one kind."""
 
     gains: Mapping[str, Gains]

@@ -8,7 +8,6 @@ that is taken, and there is no right place to look.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from bayesattn.claims.geometry import AGAIN, GeometryStudy, Layers, TrainedModel
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.probes.focusing import Focus, measure_focusing
 from bayesattn.probes.measured import held_out
 from bayesattn.stats import judge_all, judge_effect
@@ -23,7 +23,6 @@ from bayesattn.stats import judge_all, judge_effect
 CONSISTENT = "consistent"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Mass(Layers):
     """Attention on positions of one role, layer by layer."""
 
@@ -33,8 +32,7 @@ class Mass(Layers):
     """On the positions that have this role in other sequences."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Focusing:
+class Focusing(Stored):
     """Of one model, layer by layer, means over heads."""
 
     entropy: Layers

@@ -7,16 +7,16 @@ does not choose itself. All conditions see the same sequences.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 
+from bayesattn.claims.exhibits import heatmap_exhibit
 from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, average, each
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import EVAL_SEED
-from bayesattn.ledger.exhibits import heatmap_exhibit
 from bayesattn.ledger.study import Exhibit, Picture, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Predictor
 from bayesattn.probes.ablation import KINDS, Cut, Loss, errors, measure_ablations
 from bayesattn.probes.anatomy import anatomy
@@ -30,16 +30,14 @@ DOMINANCE = 2.0
 """One head: it costs at least so many times what the next one does."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Errors:
+class Errors(Stored):
     """In bits: of the entropy, and KL(Bayes ‖ model)."""
 
     mae: float
     kl: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Costs:
+class Costs(Stored):
     """What parts cost, taken away in one way: more error than that of the whole model."""
 
     heads: list[list[Errors]]
@@ -50,8 +48,7 @@ class Costs:
     """By layer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ablated:
+class Ablated(Stored):
     """Of one model."""
 
     head: int

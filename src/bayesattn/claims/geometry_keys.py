@@ -8,7 +8,6 @@ about 0 for anything.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -16,6 +15,7 @@ from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, ave
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.probes.keys import KeyFrame, measure_keys, pair_cosine
 from bayesattn.probes.measured import held_out
 from bayesattn.stats import Outcome, judge_all, judge_below, judge_effect
@@ -24,8 +24,7 @@ PERMUTATIONS = 999
 KEYS, VALUES = SYMBOLS = ("keys", "values")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Frame:
+class Frame(Stored):
     """The first layer's keys of one kind of symbol, a number for each head."""
 
     cosine: list[float]

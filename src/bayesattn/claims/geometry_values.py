@@ -9,8 +9,8 @@ function of the step, so any code of the position is ordered by it; with them it
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from bayesattn.claims.exhibits import manifold_exhibit
 from bayesattn.claims.geometry import (
     AGAIN,
     GeometryStudy,
@@ -23,8 +23,8 @@ from bayesattn.claims.geometry import (
 )
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.exhibits import manifold_exhibit
 from bayesattn.ledger.study import Exhibit, Picture, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.probes.clusters import measure_clusters
 from bayesattn.probes.measured import Measured, held_out
 from bayesattn.probes.values import Manifold, measure_values
@@ -39,8 +39,7 @@ JUDGED = "attention outputs"
 KINDS = ("values", JUDGED, "residual")
 
 
-@dataclass(frozen=True, kw_only=True)
-class State:
+class State(Stored):
     """States of one kind after one layer."""
 
     layer: int
@@ -58,8 +57,7 @@ class State:
     """The same from the step alone."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Geometry:
+class Geometry(Stored):
     """Of one model."""
 
     states: list[State]

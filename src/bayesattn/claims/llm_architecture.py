@@ -10,7 +10,6 @@ differs, neither data nor depth.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -21,6 +20,7 @@ from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import TunnelRecipe
 from bayesattn.ledger.study import Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining, mean
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.probes.focusing import measure_focusing
 from bayesattn.probes.measured import Measured, held_out
@@ -41,7 +41,6 @@ PERMUTATIONS = 19
 """Nothing is judged by them here."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ArchitectureRecipe(TunnelRecipe):
     """Task, model and training of every variant."""
 
@@ -67,8 +66,7 @@ class ArchitectureRecipe(TunnelRecipe):
         return TunnelTraining(task, architecture, self.config(seed))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Geometry:
+class Geometry(Stored):
     """States of one kind in the last layer, beside those before training."""
 
     share: Measured
@@ -78,8 +76,7 @@ class Geometry:
     participation: Measured
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArchitectureFound:
+class ArchitectureFound(Stored):
     """One kind of attention or feed-forward layer."""
 
     error: float

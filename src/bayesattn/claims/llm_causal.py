@@ -10,7 +10,6 @@ cut layer itself it is gone by construction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.probes.llm.causal import Damage, Intervention, intervene
 from bayesattn.probes.llm.interventions import Axis
 from bayesattn.probes.llm.sula import fixed_conditions
@@ -36,7 +36,6 @@ UNCHANGED = 0.05
 """Bits of entropy error."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class CausalRecipe(Recipe):
     """Prompts, layers and axes; seeds are other prompts and other random axes."""
 
@@ -50,8 +49,7 @@ class CausalRecipe(Recipe):
     """Cuts by name, and where in the model they are: 0 is the first layer, 1 the last."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Later:
+class Later(Stored):
     """Layers after the cut: |Spearman| of the first component, found anew, with the entropy."""
 
     layers: Sequence[int]
@@ -71,8 +69,7 @@ class Later:
         return float((random - after) / max(before, 1e-9))
 
 
-@dataclass(frozen=True, kw_only=True)
-class AxisCut:
+class AxisCut(Stored):
     """One or several layers that lose their axis together; divergences are in bits."""
 
     prompts: int

@@ -9,7 +9,6 @@ words before the last one shuffled: the same tokens, as often, without the domai
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.linear import gram, shares
 from bayesattn.models.open import DEFAULT
 from bayesattn.probes.llm.capture import capture_prompts
@@ -39,7 +39,6 @@ MIXTURES = 50
 """Mixed sets that are averaged."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class DomainRecipe(Recipe):
     """Which model, and how many prompts."""
 
@@ -51,8 +50,7 @@ class DomainRecipe(Recipe):
     """Measure fresh weights, too; they are recorded and not judged."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spread:
+class Spread(Stored):
     """How variance is spread over components."""
 
     share: float
@@ -62,8 +60,7 @@ class Spread:
     participation: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading:
+class Reading(Stored):
     """Values of the last layer as one model reads all sets."""
 
     domains: Mapping[str, Spread]
@@ -77,8 +74,7 @@ class Reading:
         return float(np.mean([one.two for one in self.domains.values()]) - self.mixed.two)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DomainFound:
+class DomainFound(Stored):
     """One draw of prompts."""
 
     tokens: Mapping[str, int]

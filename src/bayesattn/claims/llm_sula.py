@@ -8,7 +8,6 @@ changes, too, and prompts without any pair are a cluster of their own.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import draw_rows, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.probes.llm.sula import BLIND, CONTROLS, FIXED, MAIN
 from bayesattn.probes.llm.sula_examination import Movement, SulaFound, examine_sula
 from bayesattn.probes.measured import Measured
@@ -25,7 +25,6 @@ MOVED = 0.3
 """Ordered: correlated by so much more than where the labels are masked."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SulaRecipe(Recipe):
     """How many prompts; seeds are other prompts for the same model."""
 
@@ -37,8 +36,7 @@ class SulaRecipe(Recipe):
     """Measure all controls, too."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entropies:
+class Entropies(Stored):
     """Means over prompts, in bits."""
 
     model: float
@@ -46,8 +44,7 @@ class Entropies:
     predictive: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
+class Asked(Stored):
     """One condition: how values move, and errors of the model's entropy in bits."""
 
     centred: Movement
@@ -62,8 +59,7 @@ class Asked:
     """By number of pairs; empty where it is fixed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SulaMeasured:
+class SulaMeasured(Stored):
     """All conditions of one draw of prompts."""
 
     main: Asked

@@ -8,7 +8,6 @@ columns standardised. A seed is a draw of prompts, none of which is in two draws
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.open import DEFAULT
 from bayesattn.probes.llm.axes import SHARE, SPEARMAN, TWO
 from bayesattn.probes.llm.capture import capture_prompts
@@ -37,7 +37,6 @@ def subject(model: str = DEFAULT, random_init: int | None = None) -> Subject:
     return load(model, random_init=random_init)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ValuesRecipe(Recipe):
     """Which model, and how many prompts."""
 
@@ -50,8 +49,7 @@ class ValuesRecipe(Recipe):
     draws: int = 200
 
 
-@dataclass(frozen=True, kw_only=True)
-class ValuesFound:
+class ValuesFound(Stored):
     """States of the last layer at the last token, for the prompts of one draw.
 
     Measurements by the names of `probes/llm/axes.py`.

@@ -29,7 +29,7 @@ ingredient by ingredient, and decides nothing.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Any
 
@@ -48,6 +48,7 @@ from bayesattn.evals.fidelity import Fidelity, measure_stretched
 from bayesattn.evals.fidelity import measure as measure_fidelity
 from bayesattn.ledger.study import PartedStudy, Picture, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Architecture, Mamba, Transformer, match_parameters
 from bayesattn.models.architectures.matching import count_parameters
 from bayesattn.stats import Judgement, judge_all, judge_below, judge_effect, judge_given
@@ -83,8 +84,7 @@ STEEP: dict[str, Any] = {"prior": "laplace", "prior_options": {"slopes": [4.0, 2
 MUON: dict[str, Any] = {"optimizer": "muon", "lr": 0.02}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ingredient:
+class Ingredient(Stored):
     """What is changed of GGD alibi with exempt header on the hmm."""
 
     architecture: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -112,7 +112,6 @@ INGREDIENTS = {
 """Most change one thing; a comma stands between two."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PriorRecipe(TunnelRecipe):
     """Tunnels, encodings and training."""
 

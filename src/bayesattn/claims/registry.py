@@ -9,7 +9,7 @@ import difflib
 import pkgutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -23,13 +23,9 @@ FOLDER = Path(__file__).with_name("registered")
 _classes: dict[str, type[AnyStudy]] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Registered:
+class Registered(Claim):
     """A claim's file."""
 
-    statement: str
-    source: str
-    reported: str
     method: str
     null: str
     quick: Mapping[str, Any] | None = None
@@ -56,17 +52,19 @@ def register(name: str) -> Callable[[type[S]], type[S]]:
 def read_words(study: Any, name: str, path: Path) -> None:
     """Set on the class what the file at `path` says: words, and the recipe of each tier."""
     try:
-        found = from_plain(Registered, tomllib.loads(path.read_text(encoding="utf-8")))
+        words = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = from_plain(Registered, {**words, "id": name})
         study.recipes = dict(_recipes(found, _recipe_type(study)))
     except OSError as error:
         raise UserError(f"The claim {name} needs the file {path} ({error.strerror}).") from None
     except ValueError as error:
         raise UserError(f"{path.name}: {error}.") from None
-    statement, source, reported, study.method, study.null = (
-        " ".join(text.split())
-        for text in (found.statement, found.source, found.reported, found.method, found.null)
-    )
-    study.claim = Claim(id=name, statement=statement, source=source, reported=reported)
+    study.method, study.null = _one_line(found.method), _one_line(found.null)
+    study.claim = Claim(**{own.name: _one_line(getattr(found, own.name)) for own in fields(Claim)})
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _recipes(found: Registered, kind: type[Recipe]) -> Iterator[tuple[Tier, Recipe]]:

@@ -19,7 +19,6 @@ entropy error the share rewards only the right distribution; it is 1 for Bayes a
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import Any, ClassVar, Self, TypeVar
@@ -32,6 +31,7 @@ from bayesattn.claims.tunnels import FOUND, TunnelRecipe
 from bayesattn.evals.fidelity import Part
 from bayesattn.ledger.study import Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining, mean
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import LSTM, MLP, Architecture, Mamba, match_parameters
 from bayesattn.models.architectures.matching import count_parameters
 from bayesattn.priors.generalized_gaussian import Init
@@ -44,7 +44,6 @@ BLIND = "mlp position"
 OTHERS = ("mamba", "lstm", "mlp convolution", BLIND)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EqualRecipe(TunnelRecipe):
     """Tasks, the transformer that sets the budget, and the training of everyone."""
 
@@ -140,8 +139,7 @@ class EqualStudy(Study[EqualRecipe, M]):
         return figure, axes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
+class Failure(Stored):
     """How far one architecture is from Bayes on one task, in bits."""
 
     error: float
@@ -201,8 +199,7 @@ class TunnelMLP(EqualStudy[Failures]):
         return [Picture("errors", figure, caption, alt)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Primitive:
+class Primitive(Stored):
     """How much of one task one architecture can do."""
 
     share: float

@@ -8,14 +8,14 @@ different trivial predictors, so they are measured apart.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from bayesattn.claims.exhibits import belief_exhibit
 from bayesattn.claims.panels import draw_curves, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import TunnelRecipe
-from bayesattn.ledger.exhibits import belief_exhibit
 from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining, mean
+from bayesattn.ledger.typed import Stored
 from bayesattn.stats import Outcome, judge_all, judge_below
 from bayesattn.tunnels import Bijection
 
@@ -25,7 +25,6 @@ VARIANTS = ("keys never return", "keys return")
 SAMPLED = "sampled values"
 
 
-@dataclass(frozen=True, kw_only=True)
 class BijectionRecipe(TunnelRecipe):
     """A transformer on bijections with keys that return or not."""
 
@@ -55,8 +54,7 @@ class BijectionRecipe(TunnelRecipe):
         return {variant: self.training(variant, seed) for variant in variants}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Elimination:
+class Elimination(Stored):
     """Errors of one model, and by step the entropies."""
 
     mae_tok: float

@@ -9,15 +9,14 @@ exempt from it: a header is not far away, however long the sequence.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bayesattn.claims.exhibits import belief_exhibit
 from bayesattn.claims.panels import draw_curves, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import Extrapolation, Extrapolations, TunnelRecipe, extrapolation
-from bayesattn.ledger.exhibits import belief_exhibit
 from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Verdict
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.stats import Outcome, judge_all, judge_below
@@ -35,7 +34,6 @@ RATIO = 2.0
 times that inside."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class HMMRecipe(TunnelRecipe):
     """The same transformer under three ways to know the order."""
 

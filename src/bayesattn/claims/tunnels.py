@@ -1,12 +1,12 @@
 """What claims about tunnels share: how a model is trained, and its errors beyond the horizon."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from bayesattn.evals.fidelity import Fidelity, Part
 from bayesattn.ledger.study import Recipe
 from bayesattn.ledger.trained import mean
+from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Transformer
 from bayesattn.training import TrainConfig
 
@@ -14,7 +14,6 @@ FOUND = 0.01
 """Bits: recall is found at some step and then at once; whoever has found it need not go on."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TunnelRecipe(Recipe):
     """A network, its training and its measurement."""
 
@@ -36,8 +35,7 @@ class TunnelRecipe(Recipe):
         return Transformer(layers=layers, width=self.width, heads=self.heads, **fields)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Errors:
+class Errors(Stored):
     """One model on one side of the horizon."""
 
     kl: float
@@ -55,8 +53,7 @@ class Errors:
     """Entropy error; empty where records once kept none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Extrapolation:
+class Extrapolation(Stored):
     """Errors of one model inside and beyond the horizon that it was trained to."""
 
     inside: Errors

@@ -15,14 +15,13 @@ from typing import Any
 from bayesattn.errors import UserError
 from bayesattn.files import aside, write_json
 from bayesattn.ledger.study import Claim, Tier, Verdict
-from bayesattn.ledger.typed import from_plain
+from bayesattn.ledger.typed import Stored, from_plain
 
 SCHEMA = 1
 NAME = "ledger.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class FigureFile:
+class FigureFile(Stored):
     """A figure on disk, beside the ledger."""
 
     file: str
@@ -31,8 +30,7 @@ class FigureFile:
     alt: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExhibitFile:
+class ExhibitFile(Stored):
     """Data of one of the report's interactive parts on disk, beside the ledger."""
 
     kind: str
@@ -42,16 +40,14 @@ class ExhibitFile:
     """Relative to the folder of the ledger."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
+class Failure(Stored):
     """How a measurement crashed."""
 
     sentence: str
     traceback: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Stored):
     """Everything known about one claim after it was measured: a verdict, or a failure."""
 
     claim: Claim

@@ -2,18 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from bayesattn.drawing import Picture
 from bayesattn.ledger.trained import Training
-from bayesattn.ledger.typed import from_plain
+from bayesattn.ledger.typed import Stored, from_plain
 from bayesattn.stats import Interval, Judgement, Outcome
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exhibit:
+class Exhibit(Stored):
     """Data for one of the report's interactive parts."""
 
     kind: str
@@ -32,8 +30,7 @@ class Tier(StrEnum):
     PAPER = "paper"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(Stored):
     """One checkable statement of a paper."""
 
     id: str
@@ -45,8 +42,7 @@ class Claim:
     """What the authors report, as text; shown beside the measurement, never compared with it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Stored):
     """What a tier computes. Studies add their own fields."""
 
     wishes: ClassVar[frozenset[str]] = frozenset({"seeds"})
@@ -60,8 +56,7 @@ class Recipe:
         return {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Stored):
     """What a study found."""
 
     outcome: Outcome
@@ -88,7 +83,7 @@ P = TypeVar("P")
 class Study(ABC, Generic[R, M]):
     """Measures one claim. A new one is a subclass, under `@register`, in a file of claims/.
 
-    R is the type of its recipes. M is what one seed measures, a frozen dataclass: what is kept as
+    R is the type of its recipes. M is what one seed measures, `Stored`: what is kept as
     JSON is read back as one. `measure` must depend on nothing but the recipe and the seed, so that
     it can be repeated and seeds can run anywhere.
     """

@@ -8,11 +8,31 @@ import difflib
 import math
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import Enum
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class Stored:
+    """What is kept in a file: every subclass is a frozen dataclass, made with keywords only."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 def to_plain(value: Any, where: str = "result") -> Any:
@@ -71,13 +91,13 @@ def from_plain(kind: Any, data: Any) -> Any:
 def _dataclass(kind: Any, data: Any) -> Any:
     """A field with a default may be missing."""
     _require(isinstance(data, dict), data, kind.__name__)
-    hints, known = get_type_hints(kind), {field.name: field for field in fields(kind)}
+    hints, known = get_type_hints(kind), {own.name: own for own in fields(kind)}
     for name in data:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
             raise ValueError(f"{kind.__name__} has no {name!r}; the nearest name is {near!r}")
-    for name, field in known.items():
-        if name not in data and field.default is field.default_factory is MISSING:
+    for name, own in known.items():
+        if name not in data and own.default is own.default_factory is MISSING:
             raise ValueError(f"{kind.__name__} needs {name!r}")
     return kind(**{name: _field(hints[name], name, item) for name, item in data.items()})
 

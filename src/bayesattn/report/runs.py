@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bayesattn.ledger.exhibits import belief_exhibit, manifold_exhibit
+from bayesattn.claims.exhibits import belief_exhibit, manifold_exhibit
 from bayesattn.ledger.study import Exhibit
 from bayesattn.models.open import open_tunnel
 from bayesattn.report import html

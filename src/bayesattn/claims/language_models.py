@@ -35,7 +35,7 @@ class Variant:
 
     trained: dict[str, Any]
     """Fields of the `LanguageConfig`."""
-    later: dict[str, Any] = field(default_factory=dict)
+    later: dict[str, Any] = field(default_factory=dict[str, Any])
     """Settings of the model that are changed after training; see `after`."""
     rate: float = 1.0
     """At which its priors and temperatures learn, in rates of the rest."""
@@ -83,7 +83,6 @@ VARIANTS: dict[str, Variant] = {
 """The first eight pairs are encodings; of the rest each differs from `SOONER` in one thing."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LanguageRecipe(Recipe):
     """Model, training and measurement."""
 

@@ -34,7 +34,7 @@ def belief_exhibit(model: Predictor, tunnel: Tunnel, *, title: str, caption: str
             "steps": [_step(tunnel, tokens[at], int(position)) for position in batch.scored],
             "posterior": _rounded(shown.posterior[at]),
             "model": _rounded(shown.model[at]),
-            "labels": shown.labels[at].tolist(),
+            "labels": shown.labels[at].numpy().tolist(),
             "attention": [_rounded(rows[name][at].mean(1), 3) for name in names],
         }
         for at in range(SEQUENCES)
@@ -54,7 +54,7 @@ def manifold_exhibit(model: Predictor, tunnel: Tunnel, *, title: str, caption: s
     data = {
         "points": _rounded(points[chosen], 4),
         "colour": _rounded(bits[chosen], 4),
-        "axes": [f"PC {at + 1} ({share:.0%})" for at, share in enumerate(shares[:3].tolist())],
+        "axes": [f"PC {at + 1} ({share:.0%})" for at, share in enumerate(map(float, shares[:3]))],
         "colourLabel": "entropy of the exact posterior, bits",
     }
     return Exhibit(kind="manifold", title=title, caption=caption, data=data)
@@ -91,12 +91,12 @@ def _outcomes(tunnel: Tunnel) -> list[str]:
 def _tokens(tunnel: Tunnel, row: Tensor) -> list[str]:
     match tunnel:
         case Bijection(alphabet=size):
-            return [f"k{t}" if t < size else f"v{t - size}" for t in row.tolist()]
+            return [f"k{t}" if t < size else f"v{t - size}" for t in map(int, row)]
         case HMM():
-            spoken = row[:, -tunnel.symbols :].argmax(-1).tolist()
+            spoken = map(int, row[:, -tunnel.symbols :].argmax(-1)[tunnel.prefix :])
             rows = [f"T{at}" for at in range(tunnel.states)]
             rows += [f"E{at}" for at in range(tunnel.states)]
-            return [*rows, *map(str, spoken[tunnel.prefix :])]
+            return [*rows, *map(str, spoken)]
         case _:
             return [str(at) for at in range(len(row))]
 
@@ -108,4 +108,4 @@ def _step(tunnel: Tunnel, tokens: Sequence[str], position: int) -> str:
 
 
 def _rounded(x: Tensor, digits: int = 5) -> Any:
-    return x.double().round(decimals=digits).tolist()
+    return x.detach().double().round(decimals=digits).numpy().tolist()
