@@ -1,6 +1,7 @@
 """The command line, in this process: what it prints, writes and returns."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from bayesattn.claims import all_studies, registry
 from bayesattn.commands import claims as claims_commands
 from bayesattn.commands import main as cli
 from bayesattn.commands.help import written
-from bayesattn.commands.main import COMMANDS, main
+from bayesattn.commands.main import COMMANDS, FORMER_OPTIONS, main
 from bayesattn.ledger.ledger import Ledger
 from tests.ledger.toy import crash, toy
 
@@ -129,6 +130,13 @@ def test_arguments_come_from_the_command_line_unless_given(capsys, monkeypatch):
         (["dmeo"], "no command 'dmeo': did you mean `bayesattn demo`?"),
         (["claims", "lst"], "no command 'claims lst': did you mean `bayesattn claims list`?"),
         (["zzz"], "no command 'zzz': `bayesattn --help` lists them."),
+        (["study"], "`bayesattn study` is now `bayesattn claims`."),
+        (["study", "run", "bam-size"], "`bayesattn study run` is now `bayesattn claims run`."),
+        (["bench", "attention"], "is now `python -m benchmarks attention`, from a clone"),
+        (["lm", "train", "tiny", "--window", "8"], "--window is now --sliding-window"),
+        (["tunnel", "train", "hmm", "--kv_heads=2"], "--kv-heads is now --num-key-value-heads"),
+        (["tunnel", "train", "hmm", "--exempt-header"], "is now `--exempt header`"),
+        (["demo", "--budget", "5"], "--budget is gone; leave claims out with --skip"),
         (["claims", "run", "bam-unifrm"], "no claim 'bam-unifrm': did you mean 'bam-uniform'?"),
         (["claims", "show", "bam-sise"], "no claim 'bam-sise': did you mean 'bam-size'?"),
         (["claims", "run", "bam-size", "--tier", "fast"], "no tier 'fast': choose one of quick"),
@@ -150,6 +158,15 @@ def test_a_mistake_gets_one_sentence(folder, capsys, words, sentence):
     (folder / "file").touch()
     assert sentence in mistake(capsys, *words)
     assert not (folder / "report").exists()
+
+
+def test_every_new_name_of_an_option_exists():
+    """And no former name is an option of today."""
+    for name, former in FORMER_OPTIONS.items():
+        page = written(name)
+        for old, text in former.items():
+            assert re.search(r"--[a-z-]+", text)[0] in page
+            assert not re.search(rf"{old}(?![a-z-])", page)
 
 
 def test_an_unknown_option_is_a_mistake_too(capsys):

@@ -44,6 +44,24 @@ COMMANDS = {
     "lm zoo": Command("zoo:LanguageZoo", "list the language models that come along"),
     "cost": Command("cost:CostCommand", "predict what training a model needs"),
 }
+FORMER_GROUPS = {
+    "study": ("bayesattn claims", ""),
+    "bench": ("python -m benchmarks", ", from a clone of the repository"),
+}
+"""What groups of commands of the first edition are called now."""
+FORMER_CHOICES = {
+    "--window": "is now --sliding-window",
+    "--kv-heads": "is now --num-key-value-heads",
+    "--inner": "is now --intermediate-size",
+    "--experts": "is now --num-experts",
+    "--max-positions": "is now --max-position-embeddings",
+    "--exempt-header": "is now `--exempt header`",
+}
+FORMER_OPTIONS = {
+    **dict.fromkeys(("tunnel train", "lm train"), FORMER_CHOICES),
+    **dict.fromkeys(("demo", "claims run"), {"--budget": "is gone; leave claims out with --skip"}),
+}
+"""What has become of the first edition's options."""
 HELP = ("-h", "--help", "help")
 HELP_FILE = Path(__file__).with_name("help.txt")
 """Written by `help.py`: a page for each command."""
@@ -103,7 +121,13 @@ def options(name: str, words: list[str]) -> Any:
     import tyro
 
     from bayesattn.console import mistakes
+    from bayesattn.errors import UserError
 
+    former = FORMER_OPTIONS.get(name, {})
+    for word in words:
+        flag = word.partition("=")[0].replace("_", "-")
+        if flag in former:
+            raise UserError(f"The option {flag} {former[flag]}: `bayesattn {name} --help`.")
     module, _, attribute = COMMANDS[name].target.partition(":")
     command = getattr(import_module(f"bayesattn.commands.{module}"), attribute)
     # One flag per switch: --all and --no-open, not --all/--no-all.
@@ -118,6 +142,9 @@ def options(name: str, words: list[str]) -> Any:
 def _unknown(name: str, first: str) -> Exception:
     from bayesattn.errors import UserError
 
+    if first in FORMER_GROUPS:
+        now, where = FORMER_GROUPS[first]
+        return UserError(f"`bayesattn {name}` is now `{now}{name.removeprefix(first)}`{where}.")
     near = [*difflib.get_close_matches(name, COMMANDS), *difflib.get_close_matches(first, COMMANDS)]
     hint = f"did you mean `bayesattn {near[0]}`?" if near else "`bayesattn --help` lists them."
     return UserError(f"There is no command {name!r}: {hint}")
