@@ -49,7 +49,7 @@ FORMER_GROUPS = {
     "bench": ("python -m benchmarks", ", from a clone of the repository"),
 }
 """What groups of commands of the first edition are called now."""
-FORMER_CHOICES = {
+_CHOICES = {
     "--window": "is now --sliding-window",
     "--kv-heads": "is now --num-key-value-heads",
     "--inner": "is now --intermediate-size",
@@ -57,9 +57,12 @@ FORMER_CHOICES = {
     "--max-positions": "is now --max-position-embeddings",
     "--exempt-header": "is now `--exempt header`",
 }
+_BUDGET = {"--budget": "is gone; leave claims out with --skip"}
 FORMER_OPTIONS = {
-    **dict.fromkeys(("tunnel train", "lm train"), FORMER_CHOICES),
-    **dict.fromkeys(("demo", "claims run"), {"--budget": "is gone; leave claims out with --skip"}),
+    "tunnel train": _CHOICES,
+    "lm train": _CHOICES,
+    "demo": _BUDGET,
+    "claims run": _BUDGET,
 }
 """What has become of the first edition's options."""
 HELP = ("-h", "--help", "help")
