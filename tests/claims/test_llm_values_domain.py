@@ -10,10 +10,9 @@ from bayesattn import linear
 from bayesattn.claims import llm_domain, llm_values
 from bayesattn.claims.llm_values import subject
 from bayesattn.ledger.study import Tier
-from bayesattn.probes.llm.axes import SPEARMAN, TWO
 from bayesattn.probes.llm.prompts import ENDINGS
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.states import CONTROL
+from bayesattn.probes.states import CONTROL, SPEARMAN, TWO
 from bayesattn.stats import Outcome
 from tests.claims.recorded import recorded_results
 from tests.ledger.toy import run_study

@@ -11,13 +11,12 @@ from bayesattn.commands.main import main
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.models.architectures import LSTM, Transformer
 from bayesattn.models.open import open_tunnel
-from bayesattn.probes import examine_language, examine_tunnel
+from bayesattn.probes import examine_language, examine_tunnel, states
 from bayesattn.probes.ablation import errors
 from bayesattn.probes.attention import EVENNESS
 from bayesattn.probes.examine_language import observe
 from bayesattn.probes.examine_tunnel import TunnelSubject
 from bayesattn.probes.keys import HEADS
-from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.prompts import entropy_of
 from bayesattn.probes.llm.subject import load
@@ -165,9 +164,9 @@ def check_numbers(one, folder):
     expected = {}
     for name, subject in (("measured", own), ("random init", fresh)):
         seen = capture_prompts(subject, tokens)
-        expected[name] = axes.point(seen.values[-1].flatten(1).double(), entropy_of(seen.logits))
+        expected[name] = states.point(seen.values[-1].flatten(1).double(), entropy_of(seen.logits))
     rows = {row["what"]: row for row in one["measurements"] if row["where"] == "L2 values"}
-    share = rows[axes.SHARE]
+    share = rows[states.SHARE]
     assert share["times noise"] == share["measured"] / share["null"]["noise"]
     for what, value in expected["measured"].items():
         assert rows[what]["measured"] == pytest.approx(value, abs=1e-9), what

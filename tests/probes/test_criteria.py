@@ -5,17 +5,16 @@ import pytest
 from bayesattn.probes import criteria
 from bayesattn.probes.attention import REDUCTION, REDUCTION_EVENNESS, Depth
 from bayesattn.probes.keys import RANDOM, WEIGHTS
-from bayesattn.probes.llm import axes
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.states import CONTROL, States
+from bayesattn.probes.states import CONTROL, SHARE, SPEARMAN, TWO, States
 from bayesattn.stats import Interval
 
 
 def states(share=0.2, two=0.35, order=0.6, p=0.005, fresh=0.1, layer=3, kind="values"):
     measured = {
-        axes.SHARE: Measured(value=share, nulls={CONTROL: fresh}, p=p),
-        axes.TWO: Measured(value=two, nulls={CONTROL: fresh}, p=p),
-        axes.SPEARMAN: Measured(value=order, nulls={CONTROL: fresh}, p=p),
+        SHARE: Measured(value=share, nulls={CONTROL: fresh}, p=p),
+        TWO: Measured(value=two, nulls={CONTROL: fresh}, p=p),
+        SPEARMAN: Measured(value=order, nulls={CONTROL: fresh}, p=p),
     }
     return States(
         layer=layer,
@@ -99,4 +98,4 @@ def test_focusing_beyond_fresh_weights(low, fresh, holds):
 
 def test_the_last_layer_of_values_counts():
     several = [states(layer=1), states(layer=5, share=0.9), states(layer=7, kind="residual")]
-    assert criteria.last_values(several)[axes.SHARE].value == 0.9
+    assert criteria.last_values(several)[SHARE].value == 0.9

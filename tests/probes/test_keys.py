@@ -258,7 +258,8 @@ def test_heads_by_a_loop(generator):
 
 
 def test_one_head_has_no_other(generator):
-    assert measures.measure_heads(torch.randn(5, 1, 8, generator=generator)) is None
+    own = {measures.HEADS: torch.randn(5, 1, 8, generator=generator)}
+    assert measures.measure_layer_keys(own, {}, 8) == {}
 
 
 def test_different_tokens_are_first_occurrences_after_the_first_position():

@@ -11,7 +11,6 @@ from bayesattn import linear
 from bayesattn.linear import held_out_errors
 from bayesattn.probes import states
 from bayesattn.probes.criteria import entropy_axis
-from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.prompts import entropy_of, sample
 from bayesattn.probes.readout import decodability
@@ -31,12 +30,12 @@ def test_a_planted_axis_is_found(generator):
     rows, bits = planted(generator)
     found = states.measure_states(rows.view(60, 5, 10), bits, **FEW)
     assert found.width == 50 and found.prompts == 60
-    assert found[axes.SHARE].value > 0.4 and found[axes.SHARE].p == 0.005
-    assert found[axes.SPEARMAN].value > 0.97 and found[axes.SPEARMAN].p == 0.005
+    assert found[states.SHARE].value > 0.4 and found[states.SHARE].p == 0.005
+    assert found[states.SPEARMAN].value > 0.97 and found[states.SPEARMAN].p == 0.005
     assert found[states.DECODABILITY].value > 0.8
-    low, high = found[axes.SPEARMAN].interval
-    assert 0.9 < low < found[axes.SPEARMAN].value < high + 0.01
-    assert found[axes.SHARE].nulls["noise"] < 0.12 > found[axes.SHARE].nulls["shuffled"]
+    low, high = found[states.SPEARMAN].interval
+    assert 0.9 < low < found[states.SPEARMAN].value < high + 0.01
+    assert found[states.SHARE].nulls["noise"] < 0.12 > found[states.SHARE].nulls["shuffled"]
     assert entropy_axis([found])
 
 
@@ -44,9 +43,9 @@ def test_noise_has_none(generator):
     rows = torch.randn(60, 50, generator=generator)
     bits = torch.rand(60, generator=generator)
     found = states.measure_states(rows, bits, **FEW)
-    noise = found[axes.SHARE].nulls["noise"]
-    assert found[axes.SHARE].value == pytest.approx(noise, rel=0.15)
-    assert found[axes.SHARE].p > 0.01 and found[axes.SPEARMAN].p > 0.01
+    noise = found[states.SHARE].nulls["noise"]
+    assert found[states.SHARE].value == pytest.approx(noise, rel=0.15)
+    assert found[states.SHARE].p > 0.01 and found[states.SPEARMAN].p > 0.01
     assert found[states.DECODABILITY].value < 0.1
     assert not entropy_axis([found])
 
@@ -54,22 +53,22 @@ def test_noise_has_none(generator):
 def test_an_axis_that_entropy_does_not_order_is_no_entropy_axis(generator):
     rows, bits = planted(generator)
     found = states.measure_states(rows, bits[torch.randperm(60, generator=generator)], **FEW)
-    assert found[axes.SHARE].p == 0.005 and found[axes.SPEARMAN].p > 0.01
+    assert found[states.SHARE].p == 0.005 and found[states.SPEARMAN].p > 0.01
     assert not entropy_axis([found])
 
 
 def test_the_sign_of_the_axis_means_nothing(generator):
     rows, bits = planted(generator)
-    up, down = (axes.point(x, bits) for x in (rows, -rows))
+    up, down = (states.point(x, bits) for x in (rows, -rows))
     assert up == pytest.approx(down)
-    assert axes.plane(rows, bits)[0][0] == pytest.approx(axes.plane(-rows, bits)[0][0])
+    assert states.plane(rows, bits)[0][0] == pytest.approx(states.plane(-rows, bits)[0][0])
 
 
 def test_one_massive_dimension_decides_only_where_columns_are_not_standardised(generator):
     rows = torch.randn(40, 30, generator=generator, dtype=torch.float64)
     rows[:, 3] *= 1000
-    found = axes.point(rows, torch.rand(40, generator=generator, dtype=torch.float64))
-    assert found[axes.CENTRED[0]] > 0.99 and found[axes.SHARE] < 0.2
+    found = states.point(rows, torch.rand(40, generator=generator, dtype=torch.float64))
+    assert found[states.CENTRED[0]] > 0.99 and found[states.SHARE] < 0.2
 
 
 def test_an_axis_that_is_only_length_is_gone_at_unit_length(generator):
@@ -77,16 +76,16 @@ def test_an_axis_that_is_only_length_is_gone_at_unit_length(generator):
     jitter = 0.02 * torch.randn(40, 30, generator=generator, dtype=torch.float64)
     lengths = 1 + 9 * torch.rand(40, generator=generator, dtype=torch.float64)
     rows = lengths[:, None] * (direction + jitter)
-    found = axes.point(rows, lengths)
-    assert found[axes.NORM] > 0.99 and found[axes.SPEARMAN] > 0.99
-    assert found[axes.SHARE] > 0.9 > 0.3 > found[axes.UNIT_SHARE]
+    found = states.point(rows, lengths)
+    assert found[states.NORM] > 0.99 and found[states.SPEARMAN] > 0.99
+    assert found[states.SHARE] > 0.9 > 0.3 > found[states.UNIT_SHARE]
 
 
 def test_control_stands_beside_every_number(generator):
     rows, bits = planted(generator)
     other, other_bits = torch.randn(60, 50, generator=generator), torch.rand(60)
     found = states.measure_states(rows, bits, control=(other, other_bits), **FEW)
-    expected = axes.point(other.double(), other_bits.double())
+    expected = states.point(other.double(), other_bits.double())
     for name, value in expected.items():
         assert found[name].nulls["random init"] == pytest.approx(value), name
     assert "random init" in found[states.DECODABILITY].nulls
@@ -123,8 +122,8 @@ def test_an_order_of_sources_alone_is_no_order_of_prompts(generator):
     bits = which + torch.rand(60, generator=generator).double()
     free = states.measure_states(rows, bits, **FEW)
     inside = states.measure_states(rows, bits, sources=[str(n) for n in which.tolist()], **FEW)
-    assert free[axes.SPEARMAN].value == inside[axes.SPEARMAN].value > 0.8
-    assert free[axes.SPEARMAN].p == 0.005 and inside[axes.SPEARMAN].p > 0.01
+    assert free[states.SPEARMAN].value == inside[states.SPEARMAN].value > 0.8
+    assert free[states.SPEARMAN].p == 0.005 and inside[states.SPEARMAN].p > 0.01
     assert entropy_axis([free]) and not entropy_axis([inside])
 
 

@@ -17,12 +17,11 @@ from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.open import DEFAULT
-from bayesattn.probes.llm.axes import SHARE, SPEARMAN, TWO
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.prompts import MIXED, entropy_of, sample
 from bayesattn.probes.llm.subject import Subject, load
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.states import CONTROL, measure_states
+from bayesattn.probes.states import CONTROL, SHARE, SPEARMAN, TWO, measure_states
 from bayesattn.stats import judge_all, judge_effect
 
 LEAST_SHARE = 0.30
@@ -52,7 +51,7 @@ class ValuesRecipe(Recipe):
 class ValuesFound(Stored):
     """States of the last layer at the last token, for the prompts of one draw.
 
-    Measurements by the names of `probes/llm/axes.py`.
+    Measurements by the names of `probes/states.py`.
     """
 
     lowest_bits: float

@@ -23,9 +23,8 @@ from bayesattn.probes.examine_language import LanguageExamination
 from bayesattn.probes.examine_tunnel import TunnelExamination, TunnelSubject
 from bayesattn.probes.focusing import Focus
 from bayesattn.probes.keys import AS_ATTENDED, BEFORE_ROTATION, HEADS, RANDOM, WEIGHTS
-from bayesattn.probes.llm import axes
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.states import CONTROL, States
+from bayesattn.probes.states import CONTROL, SHARE, SPEARMAN, States
 from bayesattn.probes.values import components, states_of
 from bayesattn.tunnels import Batch
 
@@ -328,7 +327,7 @@ def _curve(axes_: Any, layers: list[Measured], label: str, colour: str, null: st
 def _axis_label(states: States, null: str | None) -> str:
     share, order = (
         states[name].value if null is None else states[name].nulls[null]
-        for name in (axes.SHARE, axes.SPEARMAN)
+        for name in (SHARE, SPEARMAN)
     )
     return f"PC 1 ({share:.0%}), ρ with entropy {order:.2f}"
 

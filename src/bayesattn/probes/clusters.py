@@ -23,7 +23,6 @@ from bayesattn.probes.measured import (
     NotApplicableError,
     Untrained,
     beside_each,
-    chance,
     mean_over_sequences,
     shuffled_sequences,
 )
@@ -137,10 +136,4 @@ def _silhouette(x: Tensor, labels: Tensor, permutations: int, seed: int) -> Meas
             for other in shuffled_sequences(labels, permutations, generator)
         ]
     )
-    measured = mean_over_sequences(each, known)
-    return Measured(
-        value=measured.value,
-        interval=measured.interval,
-        nulls={"other sequences": float(null.mean())},
-        p=chance(measured.value, null),
-    )
+    return mean_over_sequences(each, known).against(null)

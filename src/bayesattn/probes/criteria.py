@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from bayesattn.probes.attention import REDUCTION, REDUCTION_EVENNESS, Depth
 from bayesattn.probes.examination import Criterion
 from bayesattn.probes.keys import RANDOM, WEIGHTS
-from bayesattn.probes.llm import axes
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.states import CONTROL, States
+from bayesattn.probes.states import CONTROL, SHARE, SPEARMAN, TWO, States
 
 LEAST_SHARE = 0.30
 LARGEST_COSINE = 0.20
@@ -32,7 +31,7 @@ def paper_criteria(
     """The authors' criteria, those that could be measured."""
     found: list[Criterion] = []
     if values := last_values(states):
-        first, two = values[axes.SHARE], values[axes.TWO]
+        first, two = values[SHARE], values[TWO]
         fresh = [m.nulls[CONTROL] for m in (first, two) if CONTROL in m.nulls]
         found.append(
             Criterion(
@@ -68,7 +67,7 @@ def calibrated(states: Sequence[States], keys: Keys, attention: Depth | None) ->
     """Ours: beyond the null, and beyond fresh weights where those were measured."""
     found: list[Criterion] = []
     if values := last_values(states):
-        share, order = values[axes.SHARE], values[axes.SPEARMAN]
+        share, order = values[SHARE], values[SPEARMAN]
         found.append(_beyond("dominant axis", "share of PC 1 of values", share))
         found.append(_beyond("ordered by entropy", "|Spearman| of PC 1 with entropy", order))
     found += _by_layers(

@@ -25,13 +25,21 @@ from bayesattn.probes.keys import (
     measure_layer_keys,
     weight_cosines,
 )
-from bayesattn.probes.llm import axes
 from bayesattn.probes.llm.capture import capture_prompts, token_keys
 from bayesattn.probes.llm.prompts import PromptSet, entropy_of
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import Measured
 from bayesattn.probes.selfcheck import check_prompts
-from bayesattn.probes.states import DRAWS, KINDS, PERMUTATIONS, States, measure_states
+from bayesattn.probes.states import (
+    DRAWS,
+    KINDS,
+    PERMUTATIONS,
+    SHARE,
+    SPEARMAN,
+    TWO,
+    States,
+    measure_states,
+)
 
 CHECKED = 2
 """Prompts that the self-check reads."""
@@ -40,9 +48,9 @@ KEY_PROMPTS = 16
 VARYING = ("free", "memory")
 """Parts of a plan that are of the machine, not of the model."""
 REPORTED = {
-    axes.SHARE: "79.6% Pythia-410M, 46.4% Phi-2, 36.6% Llama-3.2-1B (mixed prompts)",
-    axes.TWO: "99.7% Pythia-410M, 60.6% Phi-2, 51.4% Llama-3.2-1B (mixed prompts)",
-    axes.SPEARMAN: "0.32 Pythia-410M, 0.34 Phi-2, 0.59 Llama-3.2-1B",
+    SHARE: "79.6% Pythia-410M, 46.4% Phi-2, 36.6% Llama-3.2-1B (mixed prompts)",
+    TWO: "99.7% Pythia-410M, 60.6% Phi-2, 51.4% Llama-3.2-1B (mixed prompts)",
+    SPEARMAN: "0.32 Pythia-410M, 0.34 Phi-2, 0.59 Llama-3.2-1B",
     WEIGHTS: "0.11–0.13 Pythia-410M, 0.03–0.05 Phi-2, 0.15–0.18 Llama-3.2-1B",
     REDUCTION: "82% Pythia-410M, 86% Phi-2, 31% Llama-3.2-1B",
 }

@@ -31,7 +31,6 @@ from bayesattn.probes.measured import (
     Measured,
     NotApplicableError,
     Untrained,
-    chance,
     mean_over_sequences,
     require_samples,
 )
@@ -132,13 +131,7 @@ def focus(
         own = (rows * mask).sum(-1)
         others = _reordered(rows, mask, orders, some)
         even = (mask.sum(-1) / visible.sum(-1))[some].mean()
-        result = mean_over_sequences(own, some)
-        mass[name] = Measured(
-            value=result.value,
-            interval=result.interval,
-            nulls={"even": float(even), "other sequences": float(others.mean())},
-            p=chance(result.value, others),
-        )
+        mass[name] = mean_over_sequences(own, some).beside(even=float(even)).against(others)
         if initial is not None:
             start = (initial.mean(2) * mask).sum(-1)[some].mean()
             mass[name] = mass[name].beside(untrained=float(start))
@@ -211,19 +204,12 @@ def _alignment(cosine: Tensor, masks: Roles, orders: Tensor | None) -> Measured 
         means = ((cosine * mask).sum(-1) / mask.sum(-1).clamp(min=1) for mask in (one, other))
         return next(means) - next(means)
 
-    result = mean_over_sequences(contrast(good, bad), both)
     null: list[Tensor] = []
     for some in orders.split(CHUNK):
         one, other = _exchanged(good, some), _exchanged(bad, some)
         ok = both & one.any(-1) & other.any(-1)
         null.append((contrast(one, other) * ok).sum((1, 2)) / ok.sum((1, 2)))
-    others = torch.cat(null)
-    return Measured(
-        value=result.value,
-        interval=result.interval,
-        nulls={"other sequences": float(others.mean())},
-        p=chance(result.value, others),
-    )
+    return mean_over_sequences(contrast(good, bad), both).against(torch.cat(null))
 
 
 def _other_sequences(masks: Roles, count: int, generator: Generator) -> Tensor | None:

@@ -35,7 +35,6 @@ from bayesattn.probes.measured import (
     NotApplicableError,
     Untrained,
     beside_each,
-    chance,
     mean_over_sequences,
     random_cosine,
     require_samples,
@@ -111,30 +110,20 @@ def key_frame(
     generator = Generator().manual_seed(seed)
     shuffled = shuffled_columns(keys, permutations, generator)
     directions = torch.randn(permutations, count, width, generator=generator, dtype=torch.float64)
-    cosine, centred, rank = pair_cosine(keys), pair_cosine(keys, centre=True), effective_rank(keys)
-    null, centred_null = pair_cosine(shuffled), pair_cosine(shuffled, centre=True)
     return KeyFrame(
         layer=layer,
         head=head,
         tokens=tokens,
         count=count,
         width=width,
-        cosine=Measured(
-            value=float(cosine),
-            interval=jackknife(cosines(keys)),
-            nulls={"random": random_cosine(width), "shuffled": float(null.mean())},
-            p=chance(-float(cosine), -null),
-        ),
-        centred=Measured(
-            value=float(centred),
-            nulls={
-                "random": float(pair_cosine(directions, centre=True).mean()),
-                "shuffled": float(centred_null.mean()),
-            },
-            p=chance(-float(centred), -centred_null),
-        ),
-        rank=Measured(
-            value=float(rank), nulls={"random": float(effective_rank(directions[:99]).mean())}
+        cosine=Measured(value=float(pair_cosine(keys)), interval=jackknife(cosines(keys)))
+        .beside(random=random_cosine(width))
+        .against(pair_cosine(shuffled), "shuffled", less=True),
+        centred=Measured(value=float(pair_cosine(keys, centre=True)))
+        .beside(random=float(pair_cosine(directions, centre=True).mean()))
+        .against(pair_cosine(shuffled, centre=True), "shuffled", less=True),
+        rank=Measured(value=float(effective_rank(keys))).beside(
+            random=float(effective_rank(directions[:99]).mean())
         ),
     )
 
@@ -235,14 +224,16 @@ def measure_layer_keys(
         fresh: the same of the network with fresh weights, or nothing.
         width: of the model.
     """
-    found: dict[str, Measured | None] = {}
+    found: dict[str, Measured] = {}
     for name, x in own.items():
         control = fresh.get(name)
         if name == WEIGHTS:
             found[name] = measure_weights(x, width, control)
-        else:
-            found[name] = (measure_heads if name == HEADS else measure_tokens)(x, control)
-    return {name: measured for name, measured in found.items() if measured is not None}
+        elif name != HEADS:
+            found[name] = measure_tokens(x, control)
+        elif x.shape[1] > 1:
+            found[name] = measure_heads(x, control)
+    return found
 
 
 def weight_cosines(weight: Tensor) -> Tensor:
@@ -267,10 +258,8 @@ def measure_tokens(keys: Tensor, control: Tensor | None = None) -> Measured:
     ).beside(random_init=fresh)
 
 
-def measure_heads(keys: Tensor, control: Tensor | None = None) -> Measured | None:
+def measure_heads(keys: Tensor, control: Tensor | None = None) -> Measured:
     """Of keys [N, G, d] at the last token of prompts, head against head of the same prompt."""
-    if keys.shape[1] < 2:
-        return None
     fresh = None if control is None else float(pair_cosine(control.double()).mean())
     measured = mean_over_sequences(pair_cosine(keys.double())[:, None])
     return measured.beside(**{RANDOM: random_cosine(keys.shape[-1])}, random_init=fresh)

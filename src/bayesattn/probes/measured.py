@@ -42,6 +42,14 @@ class Measured:
         more = {name.replace("_", " "): value for name, value in nulls.items() if value is not None}
         return replace(self, nulls={**self.nulls, **more})
 
+    def against(
+        self, null: Tensor, name: str = "other sequences", *, less: bool = False
+    ) -> "Measured":
+        """The same beside permutations [M]: their mean, and p; `less` if small is remarkable."""
+        sign = -1 if less else 1
+        beside = self.beside(**{name: float(null.mean())})
+        return replace(beside, p=chance(sign * self.value, sign * null))
+
 
 Found = TypeVar("Found")
 

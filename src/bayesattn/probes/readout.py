@@ -17,7 +17,6 @@ from bayesattn.linear import Readout, fit, held_out_errors
 from bayesattn.probes.measured import (
     RESAMPLES,
     Measured,
-    chance,
     require_samples,
     shuffled_sequences,
 )
@@ -61,13 +60,7 @@ def decode(x: Tensor, y: Tensor, *, permutations: int = 99, seed: int = 0) -> Me
     error, spread = fit(x[train], flat[train]).squares(x[test], flat[test])
     shape = (-1, permutations, y.shape[2])
     ratio = error.view(shape).sum((0, 2)) / spread.view(shape).sum((0, 2)).clamp(min=1e-30)
-    null = 1 - ratio
-    return Measured(
-        value=found.value,
-        interval=found.interval,
-        nulls={"other sequences": float(null.mean())},
-        p=chance(found.value, null),
-    )
+    return found.against(1 - ratio)
 
 
 def step_alone(y: Tensor) -> float:
@@ -87,9 +80,5 @@ def decodability(states: Tensor, bits: Tensor, others: Tensor, *, draws: int) ->
     found = 1 - errors.sum(0) / spread.sum(0).clamp(min=1e-30)
     weights = resampling_weights(count, draws)
     resampled = 1 - (weights @ errors[:, 0]) / (weights @ spread[:, 0]).clamp(min=1e-30)
-    return Measured(
-        value=float(found[0]),
-        interval=percentiles(resampled),
-        nulls={"other prompts": float(found[1:].mean())},
-        p=chance(float(found[0]), found[1:]),
-    )
+    measured = Measured(value=float(found[0]), interval=percentiles(resampled))
+    return measured.against(found[1:], "other prompts")

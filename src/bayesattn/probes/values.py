@@ -27,7 +27,6 @@ from bayesattn.probes.measured import (
     Measured,
     Untrained,
     beside_each,
-    chance,
     shuffled_sequences,
     white_noise,
 )
@@ -128,16 +127,12 @@ def manifold(
         layer=layer,
         states=states,
         width=width,
-        share=Measured(
-            value=share,
-            interval=percentiles(shares, share),
-            nulls={"white noise": noise.first_share},
+        share=Measured(value=share, interval=percentiles(shares, share)).beside(
+            white_noise=noise.first_share
         ),
         participation=Measured(
-            value=effective,
-            interval=percentiles(participations, effective),
-            nulls={"white noise": noise.participation},
-        ),
+            value=effective, interval=percentiles(participations, effective)
+        ).beside(white_noise=noise.participation),
         order=_correlated(first, bits, others),
         rank_order=float(spearman(first.flatten(), bits.flatten()).abs()),
         given_position=_given_position(first, bits, others),
@@ -161,12 +156,7 @@ def _correlated(first: Tensor, bits: Tensor, others: Tensor) -> Measured:
     null = correlation(first.flatten(), others.flatten(1)).abs()
     draws = resampling_weights(len(first), RESAMPLES)
     interval = percentiles(_weighted(first, bits, draws).abs())
-    return Measured(
-        value=value,
-        interval=interval,
-        nulls={"other sequences": float(null.mean())},
-        p=chance(value, null),
-    )
+    return Measured(value=value, interval=interval).against(null)
 
 
 def _given_position(first: Tensor, bits: Tensor, others: Tensor) -> Measured | None:

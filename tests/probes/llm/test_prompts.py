@@ -8,9 +8,12 @@ import torch
 
 from bayesattn.probes.llm import prompts
 from bayesattn.probes.llm.capture import capture_prompts
-from bayesattn.probes.llm.prompts import DOMAINS, SLOT, _grammars, compose
-from bayesattn.probes.llm.windows import (
+from bayesattn.probes.llm.prompts import (
+    DOMAINS,
+    SLOT,
     Window,
+    _grammars,
+    compose,
     every_window,
     window_ending,
     windows_with_ending,

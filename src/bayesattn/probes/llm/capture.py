@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.probes.capture import first_tensor, hanging
 from bayesattn.probes.llm.heads import Heads
-from bayesattn.probes.llm.structure import Mode, Structure
-from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.llm.subject import Mode, Structure, Subject
 from bayesattn.probes.llm.tracing import LayerStructure, Listener
 from bayesattn.probes.measured import NotApplicableError
 

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesattn.linear import correlation, gram, held_out_errors, ranks, scores, shares, spearman
-from bayesattn.probes.measured import Measured, chance
+from bayesattn.probes.measured import Measured
 from bayesattn.stats import percentiles, resampling_weights
 
 PERMUTATIONS = 499
@@ -73,12 +73,8 @@ def order(
     exchanged = b[shuffled_inside(groups, permutations, Generator().manual_seed(seed))]
     null = correlation(a, exchanged).abs()
     resampled = correlation(a, b, resampling_weights(len(x), RESAMPLES))
-    return Measured(
-        value=value,
-        interval=percentiles(resampled.abs()),
-        nulls={"exchanged": float(null.mean())},
-        p=chance(value, null),
-    )
+    measured = Measured(value=value, interval=percentiles(resampled.abs()))
+    return measured.against(null, "exchanged")
 
 
 def within(values: Tensor, groups: Tensor) -> Tensor:

@@ -11,18 +11,22 @@ matched      sets that differ in their domain, and in as little else as can be: 
              many prompts for each of the same last words, all of one length
 shuffled     the same tokens, the words before the last one in another order: a domain's vocabulary
              without its sense
+
+A window is a piece of text with exactly so many tokens: all prompts of a set are equally long, so
+that neither length nor position can order them, and no two of them overlap. It ends where a word
+ends: what comes next is a word to predict, not the rest of one.
 """
 
 import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -31,7 +35,6 @@ from bayesattn.bits import LN2
 from bayesattn.corpora.text import EMBEDDED, documents
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.subject import Subject
-from bayesattn.probes.llm.windows import Window, every_window, windows_with_ending, word_groups
 from bayesattn.probes.states import FEWEST
 
 MIXED = "mixed"
@@ -49,6 +52,17 @@ DOMAINS = ("mathematics", "code", "philosophy", "general")
 ENDINGS = ("the", "of", "a", "is", "in")
 """Words that sentences of every domain have."""
 SLOT = re.compile(r"\{(\w+)\}")
+WORD = re.compile(r"\S+")
+Encode = Callable[[str], list[int]]
+
+
+class Window(NamedTuple):
+    """A piece of text and its tokens."""
+
+    text: str
+    tokens: list[int]
+    source: str = ""
+    """What it was cut out of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,3 +305,61 @@ def as_set(name: str, rule: str, windows: Sequence[Window]) -> PromptSet:
         tokens=[window.tokens for window in windows],
         sources=[window.source for window in windows],
     )
+
+
+def words_of(text: str) -> list[tuple[int, int]]:
+    """Where each word begins and ends."""
+    return [match.span() for match in WORD.finditer(text)]
+
+
+def window_ending(
+    encode: Encode, text: str, words: Sequence[tuple[int, int]], last: int, length: int
+) -> Window | None:
+    """The piece of `length` tokens that ends with the word `last`, if whole words make one."""
+    stop = words[last][1]
+    first = max(0, last - length // 2)
+    seen: dict[int, list[int]] = {}
+    while first not in seen:
+        tokens = seen[first] = encode(text[words[first][0] : stop])
+        if len(tokens) == length:
+            return Window(text[words[first][0] : stop], tokens)
+        first += 1 if len(tokens) > length else -1
+        if not 0 <= first <= last:
+            return None
+    return None
+
+
+def every_window(encode: Encode, text: str, length: int) -> Iterator[Window]:
+    """Windows that do not overlap, from the beginning of a text to its end."""
+    words = words_of(text)
+    # a word has a token or more, so a window has no more words than tokens
+    for last in range(length - 1, len(words), length):
+        if window := window_ending(encode, text, words, last, length):
+            yield window
+
+
+def windows_with_ending(
+    encode: Encode, text: str, length: int, endings: Collection[str]
+) -> Iterator[tuple[str, Window]]:
+    """Windows whose last word is one of `endings`, with that word; they do not overlap."""
+    words, free = words_of(text), length - 1
+    for last, (begin, end) in enumerate(words):
+        if last < free or text[begin:end] not in endings:
+            continue
+        if window := window_ending(encode, text, words, last, length):
+            free = last + length
+            yield text[begin:end], window
+
+
+def word_groups(encode: Encode, window: Window) -> list[list[int]]:
+    """The tokens of a window, word by word; words that share a token stay together."""
+    groups: list[list[int]] = []
+    done = 0
+    for _, end in words_of(window.text):
+        tokens = encode(window.text[:end])
+        if tokens == window.tokens[: len(tokens)] and len(tokens) > done:
+            groups.append(tokens[done:])
+            done = len(tokens)
+    if done < len(window.tokens):
+        groups.append(window.tokens[done:])
+    return groups

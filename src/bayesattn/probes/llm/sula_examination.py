@@ -13,7 +13,7 @@ from bayesattn.probes.llm.causal import RANDOM_AXES, Intervention, intervene
 from bayesattn.probes.llm.ordering import Component, first_component, order
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula_answers import Answers, answer, even_words, pick_labels, plain_encode
-from bayesattn.probes.measured import Measured, chance, mean_over_sequences
+from bayesattn.probes.measured import Measured, mean_over_sequences
 
 PROMPTS, EACH = 50, 15
 PERMUTATIONS = 499
@@ -255,20 +255,14 @@ def _calibration(answers: Answers, some: Tensor, shots: int | None) -> Calibrati
 
 def _error(bits: Tensor, target: Tensor, ideal: Tensor) -> Measured:
     """Mean |bits - target| [N]; p: how often exchanged answers are as near."""
-    found = mean_over_sequences((bits - target).abs()[:, None])
     generator = Generator().manual_seed(0)
     exchanged = bits[torch.rand(PERMUTATIONS, len(bits), generator=generator).argsort(dim=1)]
     null = (exchanged - target).abs().mean(1)
-    return Measured(
-        value=found.value,
-        interval=found.interval,
-        nulls={
-            "always 1 bit": float((1 - target).abs().mean()),
-            "ideal predictions": float((ideal - target).abs().mean()),
-            "exchanged": float(null.mean()),
-        },
-        p=chance(-found.value, -null),
+    found = mean_over_sequences((bits - target).abs()[:, None]).beside(
+        always_1_bit=float((1 - target).abs().mean()),
+        ideal_predictions=float((ideal - target).abs().mean()),
     )
+    return found.against(null, "exchanged", less=True)
 
 
 def _pearson(x: Tensor, y: Tensor) -> float | None:

@@ -15,8 +15,7 @@ from transformers import (
 )
 
 from bayesattn.probes.llm.heads import Heads, layout_of
-from bayesattn.probes.llm.structure import find_parts
-from bayesattn.probes.llm.subject import Subject
+from bayesattn.probes.llm.subject import Subject, find_parts
 from bayesattn.probes.llm.tracing import distinct_heads, match_columns
 from bayesattn.probes.measured import NotApplicableError
 from tests.probes.llm.architectures import (
