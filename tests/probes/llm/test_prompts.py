@@ -205,3 +205,11 @@ def test_prompts_of_a_file(tmp_path, subject):
         prompts.given(subject, ["one"], "a", "rule")
     found = prompts.given(subject, ["the grass"] * 8, "a", "rule")
     assert capture_prompts(subject, found.tokens, ["logits"]).logits.shape[0] == 8
+
+
+def test_a_short_context_limits_prompts_but_not_the_search_for_them():
+    subject = small_subject(max_position_embeddings=12)
+    found = prompts.sample(subject, length=12, candidates=20, each=4)
+    assert {len(tokens) for tokens in found.tokens} == {12}
+    with pytest.raises(ValueError, match="reads no more than 12 tokens"):
+        prompts.sample(subject, length=13, candidates=20, each=4)

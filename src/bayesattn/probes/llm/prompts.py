@@ -46,7 +46,6 @@ EACH = 15
 SPARE = 4
 """Windows read for each candidate that is kept, so that endings can differ."""
 PART = 100
-"""Sentences composed at once."""
 MOST_PARTS = 1000
 DOMAINS = ("mathematics", "code", "philosophy", "general")
 ENDINGS = ("the", "of", "a", "is", "in")
@@ -62,7 +61,6 @@ class Window(NamedTuple):
     text: str
     tokens: list[int]
     source: str = ""
-    """What it was cut out of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +115,11 @@ def sample(
             f"{FIFTHS} × {each} prompts cannot be drawn from {candidates} candidates: "
             f"take {FIFTHS * each} or more"
         )
+    if subject.plan.context is not None and length > subject.plan.context:
+        raise ValueError(
+            f"{subject.name} reads no more than {subject.plan.context:,} tokens: take prompts of "
+            f"that length or less, not {length:,}"
+        )
     sources = (EMBEDDED, *DOMAINS) if source == MIXED else (source,)
     pool: list[Window] = []
     times: Counter[int] = Counter()
@@ -158,7 +161,7 @@ def _with_endings(subject: Subject, domain: str, each: int, length: int, seed: i
     wanted = (seed + 1) * each  # those of the seeds before are left to them
     for part in range(MOST_PARTS):
         text = compose(domain, PART, part)
-        for ending, window in windows_with_ending(subject.encode, text, length, ENDINGS):
+        for ending, window in windows_with_ending(subject.tokenize, text, length, ENDINGS):
             if len(found[ending]) < wanted and tuple(window.tokens) not in seen:
                 seen.add(tuple(window.tokens))
                 found[ending].append(window)
@@ -179,7 +182,7 @@ def shuffle_words(subject: Subject, prompts: PromptSet, seed: int = 0) -> Prompt
     generator = Generator().manual_seed(seed)
     tokens: list[list[int]] = []
     for text, own in zip(prompts.texts, prompts.tokens, strict=True):
-        first, *middle, last = word_groups(subject.encode, Window(text, own))
+        first, *middle, last = word_groups(subject.tokenize, Window(text, own))
         order = torch.randperm(len(middle), generator=generator).tolist()
         tokens.append([*first, *(token for place in order for token in middle[place]), *last])
     name, rule = f"{prompts.name}, shuffled", f"{prompts.rule}; words shuffled"
@@ -187,7 +190,6 @@ def shuffle_words(subject: Subject, prompts: PromptSet, seed: int = 0) -> Prompt
 
 
 def given(subject: Subject, texts: Sequence[str], name: str, rule: str) -> PromptSet:
-    """Prompts as they stand."""
     if len(texts) < FEWEST:
         raise ValueError(f"{name}: {len(texts)} prompts are too few, give {FEWEST} or more")
     windows = [Window(text, subject.encode(text)) for text in texts]
@@ -268,7 +270,7 @@ def _windows(subject: Subject, source: str, length: int) -> Iterator[Window]:
         order = torch.randperm(len(known), generator=Generator().manual_seed(0)).tolist()
         texts = (known[place] for place in order)
     for text in texts:
-        yield from every_window(subject.encode, text, length)
+        yield from every_window(subject.tokenize, text, length)
 
 
 def compose(domain: str, sentences: int, seed: int = 0) -> str:

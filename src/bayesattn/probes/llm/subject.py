@@ -115,13 +115,17 @@ class Subject:
         return cls(model, tokenizer, plan, find_parts(model), name)
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a prompt, with those that the tokenizer puts around every text."""
+        """Tokens of a prompt; refuses one that cannot be read."""
+        tokens = self.tokenize(text)
+        self.check([tokens], repr(text if len(text) <= 40 else f"{text[:37]}..."))
+        return tokens
+
+    def tokenize(self, text: str) -> list[int]:
+        """Tokens of a text of any length, with those that the tokenizer puts around every text."""
         if self.tokenizer is None:
             raise ValueError(f"{self.name} has no tokenizer: pass prompts as tokens")
         encoded: Any = self.tokenizer(text, verbose=False)
-        tokens: list[int] = encoded["input_ids"]
-        self.check([tokens], repr(text if len(text) <= 40 else f"{text[:37]}..."))
-        return tokens
+        return encoded["input_ids"]
 
     def check(self, prompts: Sequence[Sequence[int]], which: str | None = None) -> None:
         """Refuse prompts that cannot be read: none, an empty one, one beyond the context."""
