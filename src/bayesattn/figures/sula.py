@@ -21,7 +21,6 @@ HEADINGS = {
 
 
 def pictures(found: SulaFound, answers: Mapping[str, Answers]) -> list[Picture]:
-    """All that there is something to draw for."""
     with house_style():
         drawn = [draw_entropy(found), draw_movement(found.layer, answers)]
         return drawn + ([draw_intervention(found.intervention)] if found.intervention else [])

@@ -46,7 +46,6 @@ class Cut:
 
     @property
     def name(self) -> str:
-        """Such as L0H2."""
         at = f"L{self.layer}"
         return at + {"head": f"H{self.head}", "layer": " bypass"}.get(self.part, f" {self.part}")
 
@@ -161,11 +160,7 @@ def ablated(
 ) -> Generator[Callable[[Tensor, Tensor | None], Tensor]]:
     """While inside, the model does without these parts; gives its logits(inputs, positions).
 
-    Args:
-        model: it is as before afterwards.
-        inputs: the sequences that it will be called with: replacements are theirs.
-        cuts: what to take away, all at once.
-        whole: what replacements are made of, captured from the model; captured now if None.
+    Replacements are made of `whole`, captured from the model with these inputs; now if None.
     """
     parts = anatomy(model)
     whole = _whole(model, parts, inputs, cuts) if whole is None else whole

@@ -70,7 +70,6 @@ class AttentionPart:
 
     @staticmethod
     def call(arguments: tuple[Any, ...]) -> Call:
-        """From the positional arguments of the module."""
         _, table, layout, rotation, _, _, *start = arguments
         assert layout.offset == 0 and not any(start), "capture looks at whole sequences"
         return Call(table, layout, rotation)

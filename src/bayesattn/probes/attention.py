@@ -96,7 +96,6 @@ def measure_depth(
     drawn = {name: _curve(x, weights) for name, x in rows.items()}
 
     def measured(what: Callable[[Tensor], Tensor], name: str, **nulls: float) -> Measured:
-        """Of the curve called `name`."""
         found = Measured(
             value=float(what(curves[name])[0]), interval=percentiles(what(drawn[name]))
         ).beside(**nulls)

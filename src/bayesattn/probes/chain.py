@@ -34,7 +34,6 @@ class Way:
     largest: float
     """Longest hop, as a share of log2 of the symbols."""
     path: float
-    """All hops together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +109,5 @@ def lens(model: Predictor, inputs: Tensor, position: int) -> Tensor:
 
 
 def _way(coordinates: Tensor) -> Way:
-    """Of coordinates [N, steps]."""
     hops = coordinates.diff(dim=1).abs()
     return Way(largest=float(hops.amax(1).mean()), path=float(hops.sum(1).mean()))

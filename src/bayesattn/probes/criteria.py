@@ -28,7 +28,6 @@ Keys = Sequence[dict[str, Measured]]
 def paper_criteria(
     states: Sequence[States], keys: Keys, attention: Depth | None
 ) -> list[Criterion]:
-    """The authors' criteria, those that could be measured."""
     found: list[Criterion] = []
     if values := last_values(states):
         first, two = values[SHARE], values[TWO]

@@ -105,13 +105,7 @@ class Drift:
 
 
 def measure_drift(run: Run, *, sequences: int = 128, seed: int = EVAL_SEED) -> Drift:
-    """Follow the training of `run` through the checkpoints it kept.
-
-    Args:
-        run: one with checkpoints from all over the training (`--dynamics`).
-        sequences: how many to look at, the same at every checkpoint.
-        seed: of the sequences.
-    """
+    """Follow the training of `run` through the checkpoints it kept."""
     steps = _milestones(run)
     if len(steps) < FEWEST_CHECKPOINTS:
         kept = "no checkpoint" if not steps else f"{len(steps)} checkpoints, of the end only"

@@ -62,7 +62,6 @@ class Criterion:
     rule: str
     holds: bool
     found: str
-    """What it rests on."""
     control_holds: bool | None = None
     """Whether fresh weights pass as well; None if they were not measured, or are in the rule."""
 
@@ -93,11 +92,9 @@ class Examination:
 
     @property
     def criteria(self) -> dict[str, list[Criterion]]:
-        """Lines that sum the findings up, by their heading."""
         return {}
 
     def results(self) -> dict[str, Any]:
-        """What this kind of model adds to the JSON."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,7 +114,6 @@ class Examination:
 
 
 def to_json(found: Sequence[Examination]) -> dict[str, Any]:
-    """What probe.json holds."""
     return {"schema": SCHEMA, "models": [one.to_dict() for one in found]}
 
 
@@ -145,7 +141,6 @@ def measured_row(probe: str, where: str, what: str, measured: Measured) -> Row:
 
 
 def number(value: float) -> str:
-    """Three digits."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 

@@ -68,11 +68,9 @@ class Observed:
     keys: list[dict[str, Tensor]]
     """Of every layer, by name: see `measure_layer_keys`."""
     width: int
-    """Of the model."""
     rows: Rows | None
     """None if attention could not be observed."""
     skipped: dict[str, str]
-    """Why a part could not be observed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +78,12 @@ class LanguageExamination(Examination):
     """What was found in a language model; what could not be measured is empty or None."""
 
     prompts: dict[str, Any]
-    """Which prompts, and by what rule."""
     bits: list[float]
     """Entropy of the next token after each prompt."""
     control_bits: list[float] | None
     """The same with fresh weights."""
     states: list[States] = field(default_factory=list[States])
     keys: list[dict[str, Measured]] = field(default_factory=list[dict[str, Measured]])
-    """Of every layer, by name."""
     attention: Depth | None = None
 
     @property
@@ -163,14 +159,8 @@ def examine_language(
 ) -> LanguageExamination:
     """Open a model, choose prompts for it, check the capture, observe and measure.
 
-    Args:
-        read: opens the model; with a seed, the same network with fresh weights.
-        choose: prompts for a model.
-        layers: whose states are looked at: all, or numbers with commas.
-        random_init: look at fresh weights of this seed instead.
-        control: compare with the network with fresh weights.
-        draws: of every bootstrap.
-        tell: is told what comes next.
+    `read` opens the model or, with a seed, the same network with fresh weights of that seed, as
+    `random_init` asks for. `layers` is all, or numbers with commas.
     """
     tell("loading")
     subject = read(random_init)

@@ -38,7 +38,6 @@ class TunnelSubject:
 
     @classmethod
     def load(cls, run: Run, step: int | None = None) -> "TunnelSubject":
-        """The model of `run` at `step`, or at the end."""
         model, tunnel = open_tunnel(run, step)
         _, architecture, config = parse_config(run)
         initial = build(architecture, tunnel, config.seed).eval()
@@ -103,14 +102,7 @@ def examine_tunnel(
     sequences: int = 256,
     tell: Callable[[str], None] = lambda _: None,
 ) -> TunnelExamination:
-    """Make every probe that applies.
-
-    Args:
-        subject: what to look at.
-        name: what it is called.
-        sequences: held-out sequences behind every number.
-        tell: is told which probe comes next.
-    """
+    """Make every probe that applies."""
     if sequences < FEWEST_SEQUENCES:
         raise ValueError(f"sequences must be {FEWEST_SEQUENCES} or more, not {sequences}")
     model, tunnel = subject.model, subject.tunnel

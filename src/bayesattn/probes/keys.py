@@ -62,7 +62,6 @@ class KeyFrame:
     layer: int
     head: int
     tokens: str
-    """Which tokens."""
     count: int
     width: int
     cosine: Measured

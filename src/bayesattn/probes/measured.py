@@ -10,7 +10,7 @@ permutations           the same numbers in an order that means nothing
 
 import math
 from dataclasses import dataclass, field, is_dataclass, replace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -118,19 +118,13 @@ def random_cosine(width: int) -> float:
     return math.exp(logs) / math.sqrt(math.pi)
 
 
-class Noise(NamedTuple):
-    """What principal components show of white noise (Marchenko & Pastur 1967)."""
+def white_noise(samples: int, width: int) -> tuple[float, float]:
+    """Share of the first component, and participation, of white noise [samples, width].
 
-    first_share: float
-    """Share of the variance on the first component: the edge of the spectrum."""
-    participation: float
-    """(Σλ)² / Σλ²."""
-
-
-def white_noise(samples: int, width: int) -> Noise:
-    """For `samples` independent rows of `width` independent numbers of equal variance."""
+    The share is the edge of the spectrum (Marchenko & Pastur 1967).
+    """
     edge = (1 + math.sqrt(width / samples)) ** 2
-    return Noise(min(1.0, edge / width), samples * width / (samples + width))
+    return min(1.0, edge / width), samples * width / (samples + width)
 
 
 def shuffled_columns(rows: Tensor, count: int, generator: Generator) -> Tensor:

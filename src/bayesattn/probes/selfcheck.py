@@ -56,7 +56,6 @@ class SelfCheck:
 
     @property
     def wrong(self) -> dict[str, float]:
-        """The comparisons that failed."""
         return {
             name: found
             for name, found in self.differences.items()

@@ -219,7 +219,6 @@ def plane(rows: Tensor, bits: Tensor) -> list[list[float]]:
 
 
 def unit_length(rows: Tensor) -> Tensor:
-    """Every row scaled to length 1."""
     return rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
 
 

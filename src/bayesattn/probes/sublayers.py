@@ -30,7 +30,7 @@ from bayesattn.tunnels import Batch
 TARGETS = ("entropy", "posterior")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Sublayer:
     """One sublayer and one target."""
 
@@ -61,11 +61,10 @@ def measure_sublayers(model: nn.Module, batch: Batch, initial: Untrained = None)
     return [beside_each(one, untrained=other) for one, other in zip(found, start, strict=True)]
 
 
-def compare(before: Tensor, after: Tensor, y: Tensor) -> tuple[float, float, Measured, float]:
-    """R² before, after, their difference, and R² of the first probe after; all held out.
-
-    States [N, S, d] before and after, targets y [N, S, c].
-    """
+def compare(
+    before: Tensor, after: Tensor, y: Tensor, layer: int = 0, sublayer: str = "", target: str = ""
+) -> Sublayer:
+    """The sublayer between states [N, S, d] before and after, for targets y [N, S, c]."""
     train, test = split(len(y))
     y = y.double()
     probes = fit(before[train], y[train]), fit(after[train], y[train])
@@ -79,7 +78,7 @@ def compare(before: Tensor, after: Tensor, y: Tensor) -> tuple[float, float, Mea
     values = [float(1 - error.sum() / spread.sum()) for error in errors]
     gain = Measured(value=values[1] - values[0], interval=percentiles(resampled))
     carried = r_squared(probes[0], after[test], y[test]).value
-    return values[0], values[1], gain, carried
+    return Sublayer(layer, sublayer, target, *values, gain, carried)
 
 
 def _probe(
@@ -94,19 +93,10 @@ def _probe(
         for sublayer, (first, second) in places.items():
             if sublayer == "attention" and not attends:
                 continue
-            for target, y in targets.items():
-                before, after, gain, carried = compare(captured[first], captured[second], y)
-                found.append(
-                    Sublayer(
-                        layer=layer,
-                        sublayer=sublayer,
-                        target=target,
-                        before=before,
-                        after=after,
-                        gain=gain,
-                        carried=carried,
-                    )
-                )
+            found += [
+                compare(captured[first], captured[second], y, layer, sublayer, target)
+                for target, y in targets.items()
+            ]
     return found
 
 

@@ -117,7 +117,7 @@ def manifold(
     generator = Generator().manual_seed(seed)
     found, bits = components(x), bits.double()
     count, width = x.shape[0] * x.shape[1], x.shape[2]
-    noise = white_noise(count, width)
+    flat_share, flat_participation = white_noise(count, width)
     share = float(found.variances[0] / found.variances.sum())
     effective = float(participation(found.variances))
     shares, participations = _resampled(x)
@@ -128,11 +128,11 @@ def manifold(
         states=states,
         width=width,
         share=Measured(value=share, interval=percentiles(shares, share)).beside(
-            white_noise=noise.first_share
+            white_noise=flat_share
         ),
         participation=Measured(
             value=effective, interval=percentiles(participations, effective)
-        ).beside(white_noise=noise.participation),
+        ).beside(white_noise=flat_participation),
         order=_correlated(first, bits, others),
         rank_order=float(spearman(first.flatten(), bits.flatten()).abs()),
         given_position=_given_position(first, bits, others),

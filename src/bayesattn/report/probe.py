@@ -32,7 +32,6 @@ class Section:
     """What a page says of one model."""
 
     rows: Sequence[Row]
-    """All numbers."""
     name: str = ""
     facts: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -73,13 +72,7 @@ def write_page(
 ) -> Path:
     """Write the page to `out` if it ends in .html, else index.html and all parts into `out`.
 
-    Args:
-        out: where to.
-        name: of the file that keeps the numbers.
-        data: the numbers.
-        drawn: pictures; the second of a kind is called kind-2.
-        headings: by kind of picture.
-        content: title, subtitle and sections of the page.
+    The numbers `data` are kept in the file `name`; headings go by kind of picture.
     """
     if out.suffix == ".html":
         with TemporaryDirectory() as folder:

@@ -62,7 +62,6 @@ class TokenKeys:
     """Keys of all M tokens of some prompts, prompt after prompt; lists have an entry per layer."""
 
     tokens: Tensor
-    """[M]"""
     positions: Tensor
     """[M] place of each token in its prompt."""
     prompts: Tensor

@@ -56,7 +56,6 @@ KEEPS = (1.0, 0.75, 0.5, 0.25, 0.0, -1.0)
 RANDOM_AXES = 100
 FEWEST_PROMPTS = 16
 TOKENS = 4096
-"""Tokens in one pass."""
 
 MakeEdits = Callable[[slice], Mapping[int, Edit]]
 """From some of A edits to functions by layer."""
@@ -67,9 +66,7 @@ class Effect:
     """What one edit does. Lists go by later layer."""
 
     divergence: float
-    """Over all tokens."""
     label_divergence: float
-    """Over the two labels."""
     error_posterior: float
     error_predictive: float
     correlation: float
@@ -84,9 +81,7 @@ class Against:
 
     value: float
     random: float
-    """Mean."""
     deviation: float | None
-    """Standard deviation."""
     z: float | None
     """(value - mean) / deviation; None if random cuts do not differ."""
     p: float | None
@@ -115,7 +110,6 @@ class Intervention:
     """Layers after the first edited one."""
     prompts: int
     axes: list[Axis]
-    """Of each layer."""
     local_decodability: tuple[float, float]
     """In the first edited layer: before and after its values lose the axis."""
     doses: dict[float, Effect]
@@ -128,7 +122,6 @@ class Intervention:
     random_order: list[float]
     """Mean order in each later layer after random cuts."""
     matched: float
-    """See the module."""
     relative_size: float
     """Mean size of random cuts as a share of that of the axis."""
 

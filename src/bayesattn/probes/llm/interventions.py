@@ -41,12 +41,7 @@ Edit = Callable[[Tensor], Tensor]
 
 @contextmanager
 def edited(subject: Subject, edits: Mapping[int, Edit]) -> Yields[None]:
-    """While inside, the model computes with edited values.
-
-    Args:
-        subject: the model; it is whole again afterwards.
-        edits: by layer; negative layers count from the last.
-    """
+    """While inside, the model computes with edited values; negative layers count from the last."""
     by_layer: dict[int, Edit] = {}
     for layer, edit in edits.items():
         number = subject.parts.resolve(layer)

@@ -39,12 +39,7 @@ class Replay:
     """[N, V] at the last token, unedited, as the whole model gives them."""
 
     def run(self, edits: Mapping[int, Edit], repeats: int = 1) -> Tensor:
-        """[repeats · N, V] logits at the last token, all prompts `repeats` times in turn.
-
-        Args:
-            edits: by layer, from `first` on.
-            repeats: how often; edits see them all at once.
-        """
+        """[repeats · N, V] logits at the last token, all prompts `repeats` times in turn."""
         resolved = {self.subject.parts.resolve(layer): edit for layer, edit in edits.items()}
         if early := [layer for layer in resolved if layer < self.first]:
             raise ValueError(f"layer {early[0]} was read already: replay begins at {self.first}")

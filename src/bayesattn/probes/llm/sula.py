@@ -94,7 +94,6 @@ class Evidence:
 
     @property
     def predictive_bits(self) -> Tensor:
-        """[N] H_pred."""
         return binary_entropy(predictive(self.difference.abs(), self.alpha))
 
     def texts(
@@ -191,7 +190,6 @@ class Condition:
     posterior_bits: Tensor
     """[N] H_post."""
     predictive_bits: Tensor
-    """[N] H_pred."""
     unaware_bits: Tensor
     """[N] H_post from the labels before they were masked, or as if coins were evidence."""
 

@@ -142,20 +142,8 @@ def examine_sula(
 ) -> tuple[SulaFound, dict[str, Answers]]:
     """Ask, compare with Bayes, look at values, and cut the axis if layers are named.
 
-    What was found, and the answers by condition that it was found in.
-
-    Args:
-        subject: the model.
-        labels: two, or four with those of remap; chosen by rule if none.
-        prompts: for each number of pairs.
-        each: prompts of fixed length for each difference of labels.
-        alpha: how often a shown label is the latent one.
-        layer: whose values are looked at.
-        controls: which of `sula.CONTROLS`.
-        cut_layers: edited together, beside cuts of random `axes`.
-        axes: how many.
-        seed: of the prompts and of these axes.
-        tell: is told what is going on.
+    What was found, and the answers by condition that it was found in. The options are those of the
+    command; `cut_layers` are edited together, beside cuts of random `axes`.
     """
     chosen = pick_labels(subject, labels)
     layer = subject.parts.resolve(layer)

@@ -58,7 +58,6 @@ class LayerStructure:
     index: int
     """The layer's number in caches."""
     heads: int
-    """Query heads."""
     cached_heads: list[int]
     """Which of the cached heads are distinct: all, unless the model repeats them for its cache."""
     block: nn.Module | None
@@ -310,7 +309,6 @@ def distinct_heads(heads: Tensor) -> list[int]:
 
 
 def _bits(columns: Tensor) -> list[bytes]:
-    """Bytes of each column of a matrix."""
     # 0 is added because -0 equals 0
     rows = (columns.detach().cpu() + 0.0).T.contiguous()
     return [row.tobytes() for row in rows.view(_BITS[rows.element_size()]).numpy()]
