@@ -152,7 +152,7 @@ def measure_overhead(config: TrainingBench) -> Overhead:
     training = replace(training, steps=config.steps)
 
     def plain() -> PlainTransformer:
-        inner = architecture.inner or 2 * architecture.width
+        inner = architecture.intermediate_size or 2 * architecture.width
         sizes = architecture.layers, architecture.width, architecture.heads, inner
         return PlainTransformer(tunnel.vocabulary, tunnel.outcomes, *sizes)
 

@@ -83,7 +83,7 @@ def test_groups_that_are_not_added_up_do_not_pass(monkeypatch):
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_remainder_of_first_order_does_not_pass(study, monkeypatch):
     honest = study.remainder
-    monkeypatch.setattr(study, "remainder", lambda *args: honest(*args) + 1e-3 * args[-1])
+    monkeypatch.setattr(study, "remainder", lambda *args: honest(*args) + 0.1 * args[-1])
     found = verdict(study)
     assert found.outcome is Outcome.REFUTED
     assert found.reason.startswith("order of the remainder")

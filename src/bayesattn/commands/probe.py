@@ -200,6 +200,6 @@ def _printed(found: Examination, finding: Finding) -> bool:
 
 
 def _line(line: Criterion) -> str:
-    fresh = {None: "", True: "; so do fresh weights", False: "; fresh weights do not"}
+    fresh = {None: "", True: "; with fresh weights it holds", False: "; not with fresh weights"}
     holds = "holds" if line.holds else "does not hold"
     return f"{line.name} {holds} ({line.rule}): {line.found}{fresh[line.control_holds]}"
