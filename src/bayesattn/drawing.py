@@ -45,8 +45,10 @@ def house_style() -> Iterator[None]:
         "axes.facecolor": "none",
         "axes.spines.right": False,
         "axes.spines.top": False,
+        "axes.titlesize": "medium",
         "figure.facecolor": "none",
         "font.size": 10,
+        "legend.fontsize": "small",
         "legend.frameon": False,
         "savefig.facecolor": "none",
         "svg.hashsalt": "bayesattn",
@@ -65,6 +67,13 @@ def new_figure(width: float, height: float, title: str | None = None) -> "Iterat
         if title is not None:
             figure.suptitle(title, fontsize="medium")
         yield figure
+
+
+def add_colour_bar(image: Any, panels: Any, **place: Any) -> Any:
+    """What the colours of an image in these panels mean, without a frame."""
+    bar = image.axes.figure.colorbar(image, ax=panels, **place)
+    bar.outline.set_visible(False)
+    return bar
 
 
 def check_format(path: Path) -> None:

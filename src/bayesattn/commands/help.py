@@ -8,6 +8,7 @@ A test compares the file with the commands.
 import contextlib
 import io
 import os
+from unittest import mock
 
 from bayesattn.commands.main import COMMANDS, HELP_FILE, PAGE, options
 
@@ -17,15 +18,9 @@ WIDTH = 80
 def written(name: str) -> str:
     """What a command says of itself."""
     text = io.StringIO()
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = str(WIDTH)
-    try:
-        with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-            options(name, ["--help"])
-    finally:
-        del os.environ["COLUMNS"]
-        if before is not None:
-            os.environ["COLUMNS"] = before
+    narrow = mock.patch.dict(os.environ, COLUMNS=str(WIDTH))
+    with narrow, contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        options(name, ["--help"])
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 

@@ -28,36 +28,51 @@ from bayesattn.evals.passkey import Passkey, passkey
 from bayesattn.evals.perplexity import Perplexity, any_text, held_out, perplexity
 from bayesattn.models.open import LanguageModel, open_language
 
-Tolerance = Annotated[
-    float | None,
-    optional(
-        "SHARE",
-        "Share of the posterior that attention may leave out, to be faster; exact if not given.",
-    ),
-]
-Horizon = Annotated[
-    str | None,
-    optional(
-        "1x|TOKENS",
-        "With more keys than this, SSMax counts only keys to which a head's prior gives "
-        "weight: local heads stay as they were trained. The model's own horizon if not given.",
-    ),
-]
-Memory = Annotated[
-    float, arg(metavar="GIB", help="GiB that reading may take beyond the model itself.")
-]
 SHOWN = 4
 """Lengths beside the bar, the last ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguagePasskey(Asking):
+class _Reading(Asking):
+    """What both commands share: which model reads, and how."""
+
+    source: ModelName
+    tolerance: Annotated[float | None, optional("SHARE")] = None
+    """Share of the posterior that attention may leave out, to be faster; exact if not given."""
+    ssmax_horizon: Annotated[
+        str | None,
+        optional(
+            "1x|TOKENS",
+            "With more keys than this, SSMax counts only keys to which a head's prior gives "
+            "weight: local heads stay as they were trained. The model's own horizon if not given.",
+        ),
+    ] = None
+    memory: Annotated[float, arg(metavar="GIB")] = 2.0
+    """GiB that reading may take beyond the model itself."""
+    step: Step = None
+    figure: File = None
+    """Draw what was found to this .svg, .png or .pdf."""
+    json: JsonTarget = None
+
+    def _open(self) -> LanguageModel:
+        if self.figure is not None:
+            check_format(self.figure)
+        horizon = self.ssmax_horizon
+        changes: dict[str, Any] = {} if horizon is None else {"ssmax_horizon": horizon}
+        return open_language(self.source, self.step, **changes)
+
+    @property
+    def _limits(self) -> dict[str, Any]:
+        return {"tolerance": self.tolerance, "memory": int(self.memory * GIBIBYTE)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguagePasskey(_Reading):
     """Hide a value in prompts of many lengths and depths, and count how often a model finds it.
 
     With --json FILE a measurement that was stopped goes on: type the same command again.
     """
 
-    source: ModelName
     lengths: Annotated[str, arg(metavar="1x,2x,...|TOKENS,...")] = "1x,2x,4x,8x,16x"
     """Lengths of the prompts: multiples of the training length, or numbers of tokens."""
     depths: int = 10
@@ -74,15 +89,8 @@ class LanguagePasskey(Asking):
     """What is hidden."""
     corpus: str = "pydoc"
     """Haystack of the essay needle: the held-out text of this corpus."""
-    tolerance: Tolerance = None
-    ssmax_horizon: Horizon = None
-    memory: Memory = 2.0
     give_up: Count = None
     """Stop after N lengths in a row without one correct answer, and leave out longer ones."""
-    step: Step = None
-    figure: File = None
-    """Draw accuracy by length and depth to this .svg, .png or .pdf."""
-    json: JsonTarget = None
 
     def run(self) -> int:
         code = super().run()
@@ -92,7 +100,7 @@ class LanguagePasskey(Asking):
 
     def answer(self) -> Answer:
         with Console(stderr=True).status("loading"):
-            model = _open(self)
+            model = self._open()
             maker = self._maker(model)
         with Sofar(self._kept) as sofar:
             found = passkey(
@@ -102,12 +110,11 @@ class LanguagePasskey(Asking):
                 samples=self.samples,
                 seed=self.seed,
                 scoring=self.scoring,
-                tolerance=self.tolerance,
-                memory=int(self.memory * GIBIBYTE),
                 maker=maker,
                 give_up=self.give_up,
                 keep=self._kept,
                 report=sofar.update,
+                **self._limits,
             )
         if self.figure is not None:
             from bayesattn.figures.language import draw_passkey
@@ -129,10 +136,9 @@ class LanguagePasskey(Asking):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguagePerplexity(Asking):
+class LanguagePerplexity(_Reading):
     """Measure perplexity by position in long texts, beside that of a short context."""
 
-    source: ModelName
     length: Annotated[str, arg(metavar="32x|TOKENS")] = "8x"
     """Tokens of each sequence: a multiple of the training length, or a number."""
     window: Annotated[str, arg(metavar="1x|TOKENS")] = "1x"
@@ -145,30 +151,15 @@ class LanguagePerplexity(Asking):
     """Use only documents that are long enough; else all text is joined and cut again."""
     sequences: int = 32
     """Sequences at most."""
-    tolerance: Tolerance = None
-    ssmax_horizon: Horizon = None
-    memory: Memory = 2.0
-    step: Step = None
-    figure: File = None
-    """Draw the curve to this .svg, .png or .pdf."""
-    json: JsonTarget = None
 
     def answer(self) -> Answer:
         with Console(stderr=True).status("reading"):
-            model = _open(self)
+            model = self._open()
             length, window = (one_length(text, model.length) for text in (self.length, self.window))
             read = held_out if self.text is None else any_text
-            tokens = read(
-                self.text or self.corpus,
-                model.tokenizer,
-                length,
-                most=self.sequences,
-                whole=self.whole,
-            )
-            memory = int(self.memory * GIBIBYTE)
-            found = perplexity(
-                model, tokens, window=window, tolerance=self.tolerance, memory=memory
-            )
+            settings: dict[str, Any] = {"most": self.sequences, "whole": self.whole}
+            tokens = read(self.text or self.corpus, model.tokenizer, length, **settings)
+            found = perplexity(model, tokens, window=window, **self._limits)
             if self.figure is not None:
                 from bayesattn.figures.language import draw_perplexity
 
@@ -178,14 +169,6 @@ class LanguagePerplexity(Asking):
             f"{len(found.losses)} sequences"
         )
         return Answer(found.to_json(), [title, perplexity_rows(found)])
-
-
-def _open(options: LanguagePasskey | LanguagePerplexity) -> LanguageModel:
-    if options.figure is not None:
-        check_format(options.figure)
-    horizon = options.ssmax_horizon
-    changes: dict[str, Any] = {} if horizon is None else {"ssmax_horizon": horizon}
-    return open_language(options.source, options.step, **changes)
 
 
 class Sofar:

@@ -4,7 +4,6 @@ Of a tunnel the fidelity up to that length comes along, of a language model the 
 """
 
 import shlex
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ import tyro
 from torch import nn
 from tyro.conf import Positional
 
+from bayesattn.checks import changed_fields
 from bayesattn.commands.options import RunFolder
 from bayesattn.evals.fidelity import Fidelity, measure_stretched
 from bayesattn.evals.lengths import stretch
@@ -78,11 +78,8 @@ def train_command(tunnel: Tunnel, architecture: Architecture, config: TrainConfi
     """What to type to train the same model."""
     words = ["bayesattn", "tunnel", "train", tunnel.name, "--architecture", architecture.name]
     for part in (tunnel, architecture, config):
-        for field in fields(part):
-            value = getattr(part, field.name)
-            default = field.default if field.default_factory is MISSING else field.default_factory()
-            if value != default:
-                words += _option(field.name, value)
+        for name, value in changed_fields(part).items():
+            words += _option(name, value)
     return shlex.join([*words, "--out", "RUN"])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from bayesattn.drawing import COLOURS, DASHED, GREY, Picture, new_figure
+from bayesattn.drawing import COLOURS, DASHED, GREY, Picture, add_colour_bar, new_figure
 from bayesattn.evals.passkey import Passkey
 from bayesattn.evals.perplexity import Perplexity
 
@@ -56,9 +56,7 @@ def _draw_grid(ax: "Axes", found: Passkey) -> None:
     ax.set_yticks(shown, [f"{depths[at]:.0%}" for at in shown])
     ax.set(ylabel="depth of the needle", xlabel="length of the prompt (tokens)")
     ax.spines[["left", "bottom"]].set_visible(False)
-    assert ax.figure is not None
-    bar = ax.figure.colorbar(image, ax=ax, pad=0.01, ticks=(0, 0.5, 1))
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    add_colour_bar(image, ax, pad=0.01, ticks=(0, 0.5, 1))
     _mark_training(ax, found)
 
 
@@ -89,7 +87,7 @@ def draw_perplexity(found: Perplexity) -> Picture:
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter("{x:,g}")
         ax.yaxis.set_minor_formatter("{x:,g}")
-        ax.legend(fontsize="small")
+        ax.legend()
     caption = (
         f"Perplexity by position, in windows of {found.window} tokens, over "
         f"{len(found.losses)} sequences, with 95% intervals over sequences. The dashed line is the "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesattn.drawing import COLOURS, GREY, INK, Picture, new_figure
+from bayesattn.drawing import COLOURS, GREY, INK, Picture, add_colour_bar, new_figure
 from bayesattn.evals.priors import Factors, Priors
 from bayesattn.priors.generalized_gaussian import AGGRESSIVE_BELOW, RETRIEVAL_BELOW
 
@@ -42,23 +42,17 @@ def draw_curves(priors: Priors) -> Picture:
         for ax in panels.flat[len(layers) :]:
             ax.remove()
         for row, (ax, layer) in enumerate(zip(panels.flat, layers, strict=False)):
-            heads = [head for head in priors.heads if head.layer == layer]
-            for head in heads:
-                ax.plot(
-                    range(1, priors.length + 1),
-                    priors.density[row, head.head].clamp(min=FAINTEST / 100).numpy(),
-                    color=CLASS_COLOURS[head.kind],
-                    linewidth=1.2,
-                    alpha=0.8,
-                )
+            for head in (head for head in priors.heads if head.layer == layer):
+                density = priors.density[row, head.head].clamp(min=FAINTEST / 100).numpy()
+                look: dict[str, Any] = {"color": CLASS_COLOURS[head.kind], "alpha": 0.8}
+                ax.plot(range(1, priors.length + 1), density, linewidth=1.2, **look)
             ax.set_title(f"layer {layer}", fontsize="small")
-        first = panels[0, 0]
-        first.set(xscale="log", yscale="log", ylim=(FAINTEST / 10, 1.5))
+        panels[0, 0].set(xscale="log", yscale="log", ylim=(FAINTEST / 10, 1.5))
         figure.supxlabel("distance from query to key, plus 1", fontsize="small")
         figure.supylabel("prior probability", fontsize="small")
         keys = [Line2D([], [], color=CLASS_COLOURS[kind]) for kind in kinds]
         if keys:
-            figure.legend(keys, kinds, loc="outside right upper", fontsize="small")
+            figure.legend(keys, kinds, loc="outside right upper")
     caption = (
         "Prior probability of every distance for the last token of a training sequence "
         f"({priors.length} tokens), one line per head."
@@ -80,14 +74,8 @@ def draw_shapes(priors: Priors) -> Picture:
                     paths = (moved.theta_beta, moved.theta_alpha)
                     trail = [path[:, row, head.head].numpy() for path in paths]
                     ax.plot(*trail, color=colours[layer], linewidth=0.7, alpha=0.4)
-            ax.scatter(
-                [head.theta_beta or 0.0 for head in heads],
-                [head.theta_alpha or 0.0 for head in heads],
-                color=colours[layer],
-                s=22,
-                label=f"layer {layer}",
-                zorder=3,
-            )
+            x, y = zip(*((head.theta_beta, head.theta_alpha) for head in heads), strict=True)
+            ax.scatter(x, y, s=22, color=colours[layer], label=f"layer {layer}", zorder=3)
         _draw_borders(ax)
         ax.set(xlabel="theta_beta (shape)", ylabel="theta_alpha (log scale)")
         _layer_legend(figure, priors)
@@ -143,14 +131,13 @@ def draw_factors(factors: Factors, head: tuple[int, int], name: str) -> Picture:
             seen = np.tri(*matrix.shape[2:], dtype=bool)
             drawn = np.where(seen, matrix[0, number].clamp(min=FAINTEST).numpy(), np.nan)
             images.append(ax.imshow(drawn, norm=LogNorm(FAINTEST, 1), **BLUES))
-            ax.set_title(title, fontsize="medium")
-            ax.set_xlabel("key")
+            ax.set(title=title, xlabel="key")
             for place in factors.value.numpy():
                 ax.axvline(place, ymin=0, ymax=0.03, color=COLOURS[1], linewidth=1)
             for place in factors.asked.numpy():
                 ax.axhline(place, xmin=0, xmax=0.03, color=COLOURS[1], linewidth=1)
         panels[0].set_ylabel("query")
-        figure.colorbar(images[0], ax=panels[:3], label="probability", shrink=0.8, pad=0.01)
+        add_colour_bar(images[0], panels[:3], label="probability", shrink=0.8, pad=0.01)
         _draw_mass(panels[3], factors, head)
     caption = (
         "What the content alone, the prior alone and both together say about where to look, at "
@@ -203,7 +190,5 @@ def _draw_mass(ax: "Axes", factors: Factors, head: tuple[int, int]) -> None:
     corner = (head[1] - 0.5, layers.index(head[0]) - 0.5)
     ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=INK, linewidth=2))
     ax.set_yticks(range(len(layers)), [str(layer) for layer in layers])
-    ax.set(ylabel="layer", xlabel="head")
-    ax.set_title("mass on the value", fontsize="medium")
-    assert ax.figure is not None
-    ax.figure.colorbar(image, ax=ax, ticks=(0, 0.5, 1), shrink=0.8)
+    ax.set(ylabel="layer", xlabel="head", title="mass on the value")
+    add_colour_bar(image, ax, ticks=(0, 0.5, 1), shrink=0.8)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bayesattn.bits import entropy
-from bayesattn.drawing import COLOURS, GREY, Picture, house_style
+from bayesattn.drawing import COLOURS, GREY, Picture, add_colour_bar, house_style
 from bayesattn.dynamics.model import head_dynamics
 from bayesattn.evals.fidelity import EVAL_SEED, measure
 from bayesattn.figures import tunnel as fidelity_drawing
@@ -119,7 +119,7 @@ def draw_manifold(subject: TunnelSubject) -> Picture:
             panels[row, column].set(
                 xlabel=f"PC 1 ({share[0]:.0%})", ylabel=f"PC 2 ({share[1]:.0%})"
             )
-    _colour_bar(figure, dots, panels, "entropy of the exact posterior, bits", shrink=0.6)
+    add_colour_bar(dots, panels, label="entropy of the exact posterior, bits", shrink=0.6, pad=0.02)
     caption = (
         f"States of layer {last} at the scored positions, in their first two principal components, "
         "coloured by the entropy of the exact posterior."
@@ -162,7 +162,7 @@ def draw_ablation(found: Ablations) -> Picture:
         axes_.set_xticks(range(len(columns)), columns, fontsize=8)
         axes_.set_yticks(range(layers), [f"L{layer}" for layer in range(layers)])
         _finish_image(axes_, kind)
-    _colour_bar(figure, image, panels, "ΔKL, bits", shrink=0.9)
+    add_colour_bar(image, panels, label="ΔKL, bits", shrink=0.9, pad=0.02)
     caption = (
         "What taking a part away costs, in bits of KL to the exact posterior, each alone and all "
         "on the same sequences: set to zero, to its mean, or to what it is in another sequence. "
@@ -185,7 +185,7 @@ def draw_drift(found: Drift) -> Picture:
         axes_.axhline(0.1, color=GREY, lw=1, ls=":")
         axes_.set_xscale("symlog", linthresh=path.steps[1])
         axes_.set(xlabel="step", xlim=(0, path.steps[-1]))
-        axes_.set_title(title, fontsize="medium")
+        axes_.set_title(title)
     panels[0].set_ylabel("what is left of the way")
     panels[1].legend(fontsize=8)
     caption = (
@@ -219,7 +219,7 @@ def draw_advantage(subject: TunnelSubject) -> Picture:
             image = panels[row, head].imshow(grid, cmap="RdBu", norm=norm, aspect="auto")
             _finish_image(panels[row, head], f"L{layer}H{head}")
         panels[row, 0].set_ylabel(f"{name}\nstep")
-    _colour_bar(figure, image, panels, "advantage, nats", shrink=0.7)
+    add_colour_bar(image, panels, label="advantage, nats", shrink=0.7, pad=0.02)
     for axes_ in panels[1]:
         axes_.set_xlabel("position of the key")
     caption = (
@@ -243,7 +243,7 @@ def draw_plane(found: LanguageExamination) -> Picture:
             planes.append((states.control_plane, found.control_bits, title, CONTROL))
         for axes_, (points, bits, title, null) in zip(panels[:, column], planes, strict=False):
             dots = _scatter(axes_, np.array(points), bits, title, 12)
-            bar = _colour_bar(figure, dots, axes_, None, shrink=0.8)
+            bar = add_colour_bar(dots, axes_, shrink=0.8, pad=0.02)
             bar.ax.tick_params(labelsize=7)
             axes_.set_xlabel(_axis_label(states, null), fontsize=8)
     caption = (
@@ -306,7 +306,7 @@ def _draw_depth(
                 own = [layer[kind] for layer in layers]
                 _curve(axes_, own, name, COLOURS[place % len(COLOURS)], null)
         axes_.set(xlabel="depth", ylim=(0, top))
-        axes_.set_title(title, fontsize="medium")
+        axes_.set_title(title)
     panels[0].legend(fontsize=7)
 
 
@@ -343,22 +343,14 @@ def _panels(width: float, height: float, rows: int, columns: int, **shared: Any)
 def _scatter(axes_: Any, points: Any, bits: Any, title: str, size: float) -> Any:
     """Points [n, 2] coloured by entropy."""
     x, y = points.T
-    axes_.set_title(title, fontsize="medium")
+    axes_.set_title(title)
     axes_.set_xticks([])
     axes_.set_yticks([])
     return axes_.scatter(x, y, c=bits, s=size, cmap="viridis", linewidths=0)
 
 
-def _colour_bar(figure: Any, image: Any, panels: Any, label: str | None, shrink: float) -> Any:
-    bar = figure.colorbar(image, ax=panels, shrink=shrink, pad=0.02)
-    bar.outline.set_visible(False)
-    if label is not None:
-        bar.set_label(label)
-    return bar
-
-
 def _finish_image(axes_: Any, title: str) -> None:
-    axes_.set_title(title, fontsize="medium")
+    axes_.set_title(title)
     axes_.spines[["left", "bottom"]].set_visible(False)
     axes_.tick_params(length=0)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from bayesattn.drawing import COLOURS, DASHED, GREY, Picture, new_figure
+from bayesattn.drawing import COLOURS, DASHED, GREY, Picture, add_colour_bar, new_figure
 from bayesattn.evals.fidelity import Fidelity
 from bayesattn.evals.prediction import Model, device_of, evaluating, predict
 from bayesattn.stats import wilson_interval
@@ -76,8 +76,7 @@ def _draw_key(figure: "Figure", beyond: bool) -> None:
     key = {"sampled truth": Line2D([], [], color=TRUTH, marker="o", markersize=4, linestyle="")}
     if beyond:
         key["training horizon"] = Line2D([], [], **cast(Any, DASHED))
-    place: dict[str, Any] = {"loc": "upper right", "ncols": 2, "borderpad": 0.2}
-    figure.legend(key.values(), key.keys(), fontsize="small", **place)
+    figure.legend(key.values(), key.keys(), loc="upper right", ncols=2, borderpad=0.2)
 
 
 def _draw_beliefs(figure: "SubFigure", shown: Beliefs, horizon: int) -> None:
@@ -110,15 +109,13 @@ def _draw_beliefs(figure: "SubFigure", shown: Beliefs, horizon: int) -> None:
             ax.set_yticks(range(0, len(rows), stride), [str(int(row)) for row in rows[::stride]])
             if horizon < steps:
                 ax.axvline(horizon + 0.5, **DASHED)
-        panels[0, column].set_title(f"sequence {column + 1}", fontsize="medium")
+        panels[0, column].set_title(f"sequence {column + 1}")
         panels[1, column].set_xlabel("step")
         _count_steps(panels[1, column], steps)
     panels[0, 0].set_ylabel("exact posterior\noutcome")
     panels[1, 0].set_ylabel("model\noutcome")
-    bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.01, ticks=(0, 0.05, 0.25, 0.5, 1))
-    bar.ax.set_yticklabels(("0", ".05", ".25", ".5", "1"))
-    bar.ax.set_title("P", fontsize="medium")
-    bar.outline.set_visible(False)
+    bar = add_colour_bar(image, panels, shrink=0.8, pad=0.01, ticks=(0, 0.05, 0.25, 0.5, 1))
+    bar.ax.set(yticklabels=("0", ".05", ".25", ".5", "1"), title="P")
 
 
 def _draw_entropy(ax: "Axes", fidelity: Fidelity) -> None:
@@ -131,7 +128,7 @@ def _draw_entropy(ax: "Axes", fidelity: Fidelity) -> None:
     low, high = ax.get_ylim()
     # from 0 where that costs little room, and never so near that hundredths look large
     ax.set_ylim(0 if low < 0.6 * high else min(low, high - LEAST_BITS), high)
-    ax.set_title("mean predictive entropy (bits)", fontsize="medium")
+    ax.set_title("mean predictive entropy (bits)")
     _finish_steps(ax, fidelity)
     _legend(ax)
 
@@ -149,8 +146,7 @@ def _draw_error(ax: "Axes", fidelity: Fidelity) -> None:
         start = ends[1]
         if level > FLOOR:
             ax.plot(ends, (level, level), color=GREY, linestyle="--", label="best constant |ΔH|")
-    ax.set_yscale("log")
-    ax.set_title("mean error per token (bits)", fontsize="medium")
+    ax.set(yscale="log", title="mean error per token (bits)")
     _finish_steps(ax, fidelity)
     _legend(ax)
 
@@ -179,8 +175,7 @@ def _draw_reliability(ax: "Axes", fidelity: Fidelity) -> None:
             luck = wilson_interval(round(share * count), int(count))
             ax.vlines(at, *luck, color=MODEL, linewidth=1, zorder=2)
     ax.set(xlim=(0, 1.03), ylim=(0, 1.03), aspect="equal")
-    ax.set(xlabel="confidence", ylabel="frequency")
-    ax.set_title("reliability", fontsize="medium")
+    ax.set(xlabel="confidence", ylabel="frequency", title="reliability")
     _legend(ax, columns=1)
 
 
@@ -205,7 +200,7 @@ def _legend(ax: "Axes", columns: int = 2) -> None:
     once = dict(zip(names, handles, strict=True))
     place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17)}
     room = {"columnspacing": 1.2, "handletextpad": 0.5, "borderpad": 0}
-    ax.legend(once.values(), once.keys(), fontsize="small", ncols=columns, **place, **room)
+    ax.legend(once.values(), once.keys(), ncols=columns, **place, **room)
 
 
 def _count_steps(ax: "Axes", steps: int) -> None:

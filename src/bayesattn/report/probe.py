@@ -94,8 +94,7 @@ def _render(
     shown: list[dict[str, str | None]] = []
     for picture in drawn:
         path = folder / f"{picture.name}.svg"
-        with house_style():
-            save_picture(picture, path)
+        save_picture(picture, path)
         heading = headings[picture.name.partition("-")[0]]
         words = {"heading": heading, "caption": picture.caption, "alt": picture.alt}
         shown.append({**words, "source": html.data_uri(path)})
