@@ -210,7 +210,8 @@ def typed_commands():
     lines = {}
     for page in ["../README.md", *sorted(pages())]:
         text = (DOCS / page).read_text(encoding="utf-8")
-        for line in re.findall(r"^    bayesattn (.*)$|`bayesattn (.*?)`", text, re.MULTILINE):
+        typed = r"^    bayesattn (.*)$|`bayesattn (.*?)`|^bayesattn (.*?)   |-m bayesattn (.*)$"
+        for line in re.findall(typed, text, re.MULTILINE):
             lines.setdefault("".join(line).partition(" #")[0].strip(), page)
     for line, page in lines.items():
         yield pytest.param(line, id=f"{page}: {line}"[:80])

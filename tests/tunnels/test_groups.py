@@ -7,8 +7,7 @@ import torch
 
 from bayesattn.bits import entropy
 from bayesattn.tunnels import GroupFilter
-from bayesattn.tunnels.group_tables import make_group
-from bayesattn.tunnels.groups import most_probable, prefix_products
+from bayesattn.tunnels.groups import make_group, most_probable, prefix_products
 
 SCRATCH = ("none", "product", "argmax", "filler")
 
