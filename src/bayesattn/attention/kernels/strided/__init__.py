@@ -56,7 +56,13 @@ def _strided(q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> tuple[Tensor, Tenso
         rows = group.rows
         own, results = (q[rows], k[rows], v[rows]), (out[rows], evidence[rows])
         for run in group.runs:
-            _attend_run(run, own, results, terms.at(group, run))
+            here = terms.at(group, run)
+            queries, keys = _slices(run, here.seen)
+            k_run, v_run = (_per_query_head(x[keys], q.shape[1]) for x in own[1:])
+            q_run, out_run, evidence_run = (
+                _grouped(x[queries], k_run.shape[:2]) for x in (own[0], *results)
+            )
+            attend_band(q_run, k_run, v_run, here, out_run, evidence_run)
         if not isinstance(rows, slice):  # what was written to is a copy
             out[rows], evidence[rows] = results
     return out, evidence
@@ -80,12 +86,19 @@ def _strided_backward(
     dtable, *dfactors = (table.new_zeros(0 if x is None else x.shape) for x in terms[:3])
     for group in terms.seen.groups(terms.content, terms.temper):
         rows = group.rows
-        own, results = (q[rows], k[rows], v[rows]), (grad[rows], out[rows], evidence[rows])
-        sums = dq[rows], dk[rows], dv[rows]
+        per_query = [x[rows] for x in (grad, q, out, evidence)]
+        own, sums = (k[rows], v[rows]), (dq[rows], dk[rows], dv[rows])
         for run in group.runs:
-            part, *factors = _differentiate_run(run, own, results, sums, terms.at(group, run))
-            dtable += part
-            for total, factor in zip(dfactors, factors, strict=True):
+            here = terms.at(group, run)
+            queries, keys = _slices(run, here.seen)
+            k_run, v_run = (repeat_heads(x[keys], q.shape[1]) for x in own)
+            grad_run, q_run, out_run, evidence_run = (x[queries] for x in per_query)
+            found = differentiate_band(grad_run, q_run, k_run, v_run, out_run, evidence_run, here)
+            sums[0][queries] = found[0]
+            for total, part in zip(sums[1:], found[1:3], strict=True):
+                total[keys] += _per_key_head(part, k.shape[1])
+            dtable += found[3]
+            for total, factor in zip(dfactors, found[4:], strict=True):
                 if factor is not None:
                     _add(total, group, run, factor)
         if not isinstance(rows, slice):
@@ -119,38 +132,6 @@ def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ..
 
 
 _strided.register_autograd(_differentiate, setup_context=_save)
-
-
-def _attend_run(
-    run: Run, own: tuple[Tensor, Tensor, Tensor], results: tuple[Tensor, Tensor], terms: Terms
-) -> None:
-    """From q, k, v of a group, write output and evidence of the queries of one run."""
-    queries, keys = _slices(run, terms.seen)
-    k, v = (_per_query_head(x[keys], own[0].shape[1]) for x in own[1:])
-    q, out, evidence = (_grouped(x[queries], k.shape[:2]) for x in (own[0], *results))
-    attend_band(q, k, v, terms, out, evidence)
-
-
-def _differentiate_run(
-    run: Run,
-    own: tuple[Tensor, Tensor, Tensor],
-    results: tuple[Tensor, Tensor, Tensor],
-    sums: tuple[Tensor, Tensor, Tensor],
-    terms: Terms,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Write dq, add to dk and dv; gradients of the table and of the factors of the run's queries.
-
-    `results` are the gradient of the output, the output and its evidence.
-    """
-    queries, keys = _slices(run, terms.seen)
-    q, (heads, groups) = own[0][queries], (own[0].shape[1], own[1].shape[1])
-    k, v = (repeat_heads(x[keys], heads) for x in own[1:])
-    grad, out, evidence = (x[queries] for x in results)
-    found = differentiate_band(grad, q, k, v, out, evidence, terms)
-    sums[0][queries] = found[0]
-    sums[1][keys] += _per_key_head(found[1], groups)
-    sums[2][keys] += _per_key_head(found[2], groups)
-    return found[3:]
 
 
 def _add(total: Tensor, group: Group, run: Run, part: Tensor) -> None:
