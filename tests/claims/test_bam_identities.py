@@ -37,7 +37,7 @@ class Same(IdentityStudy):
 
 def judged(**changes):
     study = type("Changed", (Same,), changes)()
-    return study.judge(Tier.QUICK, {seed: study.measure(Tier.QUICK, seed) for seed in range(2)})
+    return study.verdict(Tier.QUICK, {seed: study.measure(Tier.QUICK, seed) for seed in range(2)})
 
 
 def test_rounding_in_both_precisions_supports():
@@ -116,7 +116,7 @@ def verdict(monkeypatch, claim, sabotage=None):
     if sabotage:
         monkeypatch.setattr(bam_identities, "attend", sabotage)
     monkeypatch.setattr(claim, "recipes", {Tier.QUICK: SMALL})
-    return claim().judge(Tier.QUICK, {0: claim().measure(Tier.QUICK, 0)})
+    return claim().verdict(Tier.QUICK, {0: claim().measure(Tier.QUICK, 0)})
 
 
 @pytest.mark.parametrize("claim", [BamLaplace, BamUniform])

@@ -13,7 +13,7 @@ def verdict(monkeypatch, **sabotage):
             bam_size, "trained", lambda model, **settings: honest(model, **(settings | sabotage))
         )
     study = BamSize()
-    return study.judge(Tier.QUICK, {0: study.measure(Tier.QUICK, 0)})
+    return study.verdict(Tier.QUICK, {0: study.measure(Tier.QUICK, 0)})
 
 
 def test_our_models_pass(monkeypatch):

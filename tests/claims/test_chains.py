@@ -55,7 +55,7 @@ def test_the_study_trains_measures_judges_and_draws(study):
     assert changed.followed == changed.kl_to_old - changed.kl_to_new
     assert len(found.tracks["S3, product"].mae) == len(found.tracks["Z3, none"].kl) == 3
     assert max(found.noise_of_chains) < 0.6
-    verdict = study.judge(Tier.QUICK, numbers)
+    verdict = study.verdict(Tier.QUICK, numbers)
     assert verdict.outcome is not Outcome.SUPPORTED
     assert "Knees of 3 hops: direct, 1 layers" in verdict.reason
     assert [picture.name for picture in study.draw(Tier.QUICK, numbers)] == ["hops", "groups"]
@@ -95,7 +95,7 @@ def judged(direct, cot, filler, followed):
             for mode, errors in (("direct", direct), ("cot", cot), ("filler", filler))
         }
         numbers[seed] = Chains(arms=arms, noise_of_chains=[], tracks={}, language={})
-    return study.judge(Tier.QUICK, numbers)
+    return study.verdict(Tier.QUICK, numbers)
 
 
 def arm(error, overwritten):

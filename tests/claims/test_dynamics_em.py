@@ -118,7 +118,7 @@ def verdict(doublings, null=(0.1, -0.1, 0.2, -0.2, 0.0)):
         )
         for seed in range(5)
     }
-    return DynamicsEM().judge(Tier.QUICK, found)
+    return DynamicsEM().verdict(Tier.QUICK, found)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def small(monkeypatch):
 
 def verdict(study):
     numbers = {seed: study().measure(Tier.QUICK, seed) for seed in range(2)}
-    return study().judge(Tier.QUICK, numbers)
+    return study().verdict(Tier.QUICK, numbers)
 
 
 @pytest.mark.parametrize("study", STUDIES)
@@ -96,7 +96,7 @@ def test_without_a_control_nothing_is_shown(study):
         place = found.places[TRAINED[0]]
         nothing = {name: [0.0] * len(place.law) for name in place.wrong}
         found.places[TRAINED[0]] = dataclasses.replace(place, wrong=nothing)
-    assert study().judge(Tier.QUICK, numbers).outcome is Outcome.INCONCLUSIVE
+    assert study().verdict(Tier.QUICK, numbers).outcome is Outcome.INCONCLUSIVE
 
 
 def test_shuffling_stays_within_what_a_query_sees(generator):

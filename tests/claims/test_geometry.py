@@ -82,7 +82,7 @@ def verdict(kind, results):
     """From one result per seed; of both kinds of bijections if it is a claim about models."""
     if kind is not precision.DynamicsFramePrecision:
         results = [dict.fromkeys((NEVER, AGAIN), one) for one in results]
-    return kind().judge(Tier.QUICK, dict(enumerate(results)))
+    return kind().verdict(Tier.QUICK, dict(enumerate(results)))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_keys_must_be_more_orthogonal_than_chance_and_than_before(again, untrain
         {NEVER: frame(never), AGAIN: frame(own)}
         for never, own in zip([0.10, 0.12, 0.11], again, strict=True)
     ]
-    found = keys.GeometryKeys().judge(Tier.QUICK, dict(enumerate(results)))
+    found = keys.GeometryKeys().verdict(Tier.QUICK, dict(enumerate(results)))
     assert found.outcome is outcome and found.null == pytest.approx(0.2)
     assert "The most orthogonal head has 0.06 if" in found.reason
 

@@ -146,7 +146,7 @@ def test_heads_made_local_are_those_and_no_others(runs):
 
 def verdict(kind, **variants):
     """Of three seeds; each variant has one result per seed."""
-    return kind().judge(
+    return kind().verdict(
         Tier.QUICK, {seed: {name: own[seed] for name, own in variants.items()} for seed in range(3)}
     )
 
@@ -253,7 +253,7 @@ def test_far_heads_must_exist_and_cost_more_than_others(effect, negative, to_los
         )
         for seed in range(3)
     }
-    found = heads.BamFarHeads().judge(Tier.QUICK, numbers)
+    found = heads.BamFarHeads().verdict(Tier.QUICK, numbers)
     assert found.outcome is outcome
     # what is shown is the loss, whichever part decides
     assert found.measured == pytest.approx(sum(effect) / 3) and found.interval == pytest.approx(

@@ -87,6 +87,6 @@ def made_up(focusing=0.3, order=0.8, error=0.01):
     ],
 )
 def test_geometry_must_stay_and_focusing_must_not(changes, outcome):
-    found = architecture.LLMArchitecture().judge(Tier.QUICK, made_up(**changes))
+    found = architecture.LLMArchitecture().verdict(Tier.QUICK, made_up(**changes))
     assert found.outcome is outcome, found.reason
     assert found.null == pytest.approx((0.005 + 0.005 + 0.01) / 3)

@@ -63,7 +63,7 @@ def test_evidence_must_order_more_than_its_absence(order, masked, outcome):
         )
         for seed in range(3)
     }
-    verdict = llm_sula.LLMSula().judge(Tier.QUICK, found)
+    verdict = llm_sula.LLMSula().verdict(Tier.QUICK, found)
     assert verdict.outcome is outcome and verdict.null == pytest.approx(masked)
     assert verdict.measured == pytest.approx(sum(order) / 3)
 
@@ -96,7 +96,7 @@ def test_order_must_go_and_nothing_else(before, lost, matched, change, outcome):
         found[seed] = {
             "middle": dataclasses.replace(cut, later=later, against=against, matched=matched[seed])
         }
-    verdict = llm_causal.LLMCausal().judge(Tier.QUICK, found)
+    verdict = llm_causal.LLMCausal().verdict(Tier.QUICK, found)
     assert verdict.outcome == outcome
     assert verdict.measured == pytest.approx(sum(lost) / 3)
 

@@ -64,7 +64,7 @@ def test_an_axis_and_its_order_beyond_fresh_weights(
             SPEARMAN: measured(order[seed], fresh_order),
         }
         found[seed] = dataclasses.replace(recorded[seed], values=values)
-    verdict = llm_values.LLMValues().judge(Tier.QUICK, found)
+    verdict = llm_values.LLMValues().verdict(Tier.QUICK, found)
     assert verdict.outcome is outcome and unit in verdict.unit
     assert verdict.null == pytest.approx(fresh_two if unit == "variance" else fresh_order)
 
@@ -92,7 +92,7 @@ def test_a_domain_must_gain_more_than_its_vocabulary(gains, null, outcome):
         )
         for seed in range(3)
     }
-    verdict = llm_domain.LLMDomain().judge(Tier.QUICK, found)
+    verdict = llm_domain.LLMDomain().verdict(Tier.QUICK, found)
     assert verdict.outcome is outcome and verdict.null == pytest.approx(null)
     assert verdict.measured == pytest.approx(sum(gains) / 3)
 

@@ -53,7 +53,7 @@ def test_the_study_trains_measures_judges_and_draws(study):
         assert f"{tunnel}: {EXEMPT}" not in found
         for name in (LEARNED, ROPE, GGD):
             assert found[f"{tunnel}: {name}"].beyond.kl > 0
-    verdict = study.judge(Tier.QUICK, numbers)
+    verdict = study.verdict(Tier.QUICK, numbers)
     assert verdict.outcome is not Outcome.SUPPORTED
     assert "On the hmm, best beyond the horizon" in verdict.reason
     assert [picture.name for picture in study.draw(Tier.QUICK, numbers)] == ["matrix"]
@@ -186,7 +186,7 @@ def judged(prior, learned, rope, uniform=1.0):
             )
             for name, (inside, beyond) in {EXEMPT: prior, LEARNED: learned, ROPE: rope}.items()
         }
-    return OursPriorTunnel().judge(Tier.QUICK, numbers)
+    return OursPriorTunnel().verdict(Tier.QUICK, numbers)
 
 
 GOOD = {"prior": (0.01, 0.012), "learned": (0.01, 0.2), "rope": (0.01, 0.1)}

@@ -18,7 +18,7 @@ def test_what_is_recorded_is_what_the_claim_would_say_of_these_numbers(name):
     assert all(map(typed, found.values())), "a misspelt name must fail in the type check"
     assert {seed: to_plain(one) for seed, one in found.items()} == record.numbers
 
-    again, verdict = study.judge(record.tier, found), record.verdict
+    again, verdict = study.verdict(record.tier, found), record.verdict
     assert again.outcome == verdict.outcome
     assert again.measured == pytest.approx(verdict.measured)
     assert again.interval == pytest.approx(verdict.interval)

@@ -130,7 +130,7 @@ def test_bijections_must_be_tracked_with_and_without_returning_keys(never, again
         }
         for seed in range(3)
     }
-    found = bijection.TunnelBijection().judge(Tier.QUICK, numbers)
+    found = bijection.TunnelBijection().verdict(Tier.QUICK, numbers)
     assert found.outcome is outcome
     assert found.measured == pytest.approx(max(sum(never), sum(again)) / 3)
     assert found.null == (1.8 if sum(again) > sum(never) else 1.1)
@@ -154,7 +154,7 @@ def test_a_filter_must_hold_inside_and_beyond(inside, beyond, outcome, unit):
         }
         for seed in range(3)
     }
-    found = hmm.TunnelHMM().judge(Tier.QUICK, numbers)
+    found = hmm.TunnelHMM().verdict(Tier.QUICK, numbers)
     assert found.outcome is outcome
     assert unit in found.unit
 
@@ -172,7 +172,7 @@ def test_one_mlp_that_succeeds_refutes_that_mlps_fail(errors, outcome):
         numbers[f"{task}: transformer"] = [0.01, 0.01, 0.01]
         for name in (architectures.BLIND, *architectures.CONTEXTS):
             numbers[f"{task}: {name}"] = [0.9, 1.0, 0.95]
-    found = architectures.TunnelMLP().judge(
+    found = architectures.TunnelMLP().verdict(
         Tier.QUICK,
         by_seed(
             architectures.TunnelMLP.tasks,
@@ -200,7 +200,7 @@ def test_only_the_transformer_must_have_all_primitives(changes, outcome, whose):
         for name in architectures.OTHERS:
             weak = task == "binding"
             numbers[f"{task}: {name}"] = [0.2, 0.21, 0.2] if weak else [0.97, 0.98, 0.97]
-    found = architectures.TunnelPrimitives().judge(
+    found = architectures.TunnelPrimitives().verdict(
         Tier.QUICK,
         by_seed(
             architectures.TunnelPrimitives.tasks,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bayesattn.claims import Tier
+from bayesattn.claims import Finding, Tier
 from bayesattn.claims.registry import all_studies
 from bayesattn.ledger.engines import Ended, run_jobs
 from bayesattn.ledger.jobs import MeasurementJob, TrainingJob, plan, to_do
@@ -149,7 +149,7 @@ def split(tmp_path, measured):
 
     def judge(self, tier, found):
         judgement = judge_effect([parts["Right"] for parts in found.values()])
-        return self.verdict(judgement, tier=tier, seeds=tuple(found), unit="points", null=0.0)
+        return Finding(judgement, unit="points", null=0.0)
 
     return toy(
         "split",

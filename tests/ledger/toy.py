@@ -1,6 +1,6 @@
 """Studies for the tests: tiny, and as well or badly behaved as a test needs."""
 
-from bayesattn.claims import Claim, Picture, Recipe, Study, Tier
+from bayesattn.claims import Claim, Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.runner import run_claims
 from bayesattn.stats import judge_effect
 
@@ -19,7 +19,7 @@ class Toy(Study):
 
     def judge(self, tier, numbers):
         judgement = judge_effect([n["effect"] for n in numbers.values()])
-        return self.verdict(judgement, tier=tier, seeds=tuple(numbers), unit="points", null=0.0)
+        return Finding(judgement, unit="points", null=0.0)
 
     def draw(self, tier, numbers):
         from matplotlib.figure import Figure

@@ -2,10 +2,11 @@
 
 from bayesattn.claims.registry import all_studies, find_study, register
 from bayesattn.errors import UserError
-from bayesattn.ledger.study import Claim, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Claim, Finding, Picture, Recipe, Study, Tier, Verdict
 
 __all__ = [
     "Claim",
+    "Finding",
     "Picture",
     "Recipe",
     "Study",

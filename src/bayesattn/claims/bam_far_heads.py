@@ -16,7 +16,7 @@ from bayesattn.claims.bam_passkeys import PasskeyRecipe
 from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.passkey import passkey
-from bayesattn.ledger.study import Picture, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.open import LanguageModel
 from bayesattn.priors import GeneralizedGaussian
@@ -87,7 +87,7 @@ class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
             without_others=np.mean(controls, axis=0).tolist(),
         )
 
-    def judge(self, tier: Tier, found: Mapping[int, FarHeads]) -> Verdict:
+    def judge(self, tier: Tier, found: Mapping[int, FarHeads]) -> Finding:
         """Heads with β < 0 exist, and cost more than others at the farthest length."""
         recipe = self.recipes[tier]
         farthest = recipe.lengths[-1]
@@ -106,7 +106,7 @@ class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
         unit = f"accuracy lost at {farthest} beyond the control's"
         note = f"Share of heads with β < 0: {np.mean(negative):.2f}. "
         note += f"Accuracy at {', '.join(recipe.lengths)}: {states}."
-        return self.verdict(judgement, tier, found, unit=unit, null=0.0, note=note, shown=effect)
+        return Finding(judgement, unit=unit, null=0.0, note=note, shown=effect)
 
     def draw(self, tier: Tier, found: Mapping[int, FarHeads]) -> list[Picture]:
         """Accuracy by length, and the shapes."""

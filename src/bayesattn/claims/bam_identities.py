@@ -29,7 +29,7 @@ from bayesattn import attend
 from bayesattn.attention import Decomposed
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.priors import GeneralizedGaussian, Laplace, Prior, Uniform
 from bayesattn.stats import Judgement, Outcome, judge_all, judge_identity
@@ -92,7 +92,7 @@ class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
             for dtype, found in compared.items()
         }
 
-    def judge(self, tier: Tier, found: Mapping[int, Mapping[str, Differences]]) -> Verdict:
+    def judge(self, tier: Tier, found: Mapping[int, Mapping[str, Differences]]) -> Finding:
         worst = {dtype: _worst([one[dtype] for one in found.values()]) for dtype in TOLERANCES}
         parts = {
             f"{name}, {dtype}": judge_identity(errors, worst[dtype].control, tolerance=tolerance)
@@ -103,13 +103,7 @@ class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
         null = min(worst["float32"].control)
         if judgement.outcome is Outcome.SUPPORTED:
             judgement = _summary(parts, null)
-        return self.verdict(
-            judgement,
-            tier=tier,
-            seeds=found,
-            unit="largest relative difference",
-            null=null,
-        )
+        return Finding(judgement, unit="largest relative difference", null=null)
 
     def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Differences]]) -> list[Picture]:
         """Differences by length: at rounding level, far below the control."""

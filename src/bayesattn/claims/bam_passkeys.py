@@ -29,7 +29,7 @@ from bayesattn.claims.panels import draw_lengths, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.lengths import token_lengths
 from bayesattn.evals.passkey import passkey
-from bayesattn.ledger.study import Exhibit, PartedStudy, Picture, Tier, Verdict
+from bayesattn.ledger.study import Exhibit, Finding, PartedStudy, Picture, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.stats import judge_all, judge_effect, judge_given
 
@@ -122,7 +122,7 @@ class PasskeyStudy(PartedStudy[PasskeyRecipe, Accuracy]):
 class BamRetrieval(PasskeyStudy):
     """Trains one model under many encodings and asks for passkeys at growing lengths."""
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """The learned prior at the farthest length, and its lead there."""
         recipe = self.recipes[tier]
         last = recipe.lengths[-1]
@@ -135,7 +135,7 @@ class BamRetrieval(PasskeyStudy):
             judge_all({f"{recipe.judged} at {last}": far, f"its lead over {best} at {last}": lead}),
         )
         unit, note = f"accuracy at {last}", _tell(recipe, found)
-        return self.verdict(judgement, tier, found, unit=unit, null=1e-5, note=note, shown=far)
+        return Finding(judgement, unit=unit, null=1e-5, note=note, shown=far)
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         recipe = self.recipes[tier]
@@ -166,7 +166,7 @@ class BamRetrieval(PasskeyStudy):
 class BamInit(PasskeyStudy):
     """Trains one model from several initialisations and asks for passkeys at growing lengths."""
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """The lead of the uniform initialisation at the farthest length."""
         recipe = self.recipes[tier]
         compared = [name for name in recipe.variants if name in INITIALISATIONS]
@@ -179,7 +179,7 @@ class BamInit(PasskeyStudy):
         )
         unit = f"accuracy ahead of the best other initialisation at {recipe.lengths[-1]}"
         note = f"The best other is {best}. {_tell(recipe, found)}"
-        return self.verdict(judgement, tier, found, unit=unit, null=0.0, note=note)
+        return Finding(judgement, unit=unit, null=0.0, note=note)
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         recipe = self.recipes[tier]

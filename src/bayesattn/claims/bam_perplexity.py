@@ -14,7 +14,7 @@ from bayesattn.claims.bam_passkeys import PasskeyRecipe
 from bayesattn.claims.panels import draw_lengths, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.perplexity import held_out, perplexity
-from bayesattn.ledger.study import PartedStudy, Picture, Tier, Verdict
+from bayesattn.ledger.study import Finding, PartedStudy, Picture, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.stats import judge_below
 
@@ -67,7 +67,7 @@ class BamPerplexity(PartedStudy[PerplexityRecipe, Perplexities]):
             frequency=_by_frequency(pieces[:, 1:].flatten().numpy()),
         )
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """The ratio at the training length."""
         recipe = self.recipes[tier]
         reference = [one[REFERENCE] for one in found.values()]
@@ -80,10 +80,8 @@ class BamPerplexity(PartedStudy[PerplexityRecipe, Perplexities]):
             f"{name} {np.mean([one.by_window[-1] for one in own]):.3g}"
             for name, own in by_variant.items()
         )
-        return self.verdict(
+        return Finding(
             judge_below(ratios, limit=COMPARABLE),
-            tier,
-            found,
             unit=f"times the perplexity of {REFERENCE}",
             null=sum(one.frequency for one in reference) / sum(one.inside for one in reference),
             note=f"Perplexity at the training length: {inside}; in the last window of "

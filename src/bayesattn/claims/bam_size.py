@@ -12,7 +12,7 @@ import torch
 
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.models import SIZES, BayesForCausalLM
 from bayesattn.stats import Outcome, judge_all, judge_identity
@@ -52,7 +52,7 @@ class BamSize(Study[SizeRecipe, Mapping[str, Counts]]):
         """Counts by model; the seed plays no part."""
         return {model: _count(model) for model in self.recipes[tier].models}
 
-    def judge(self, tier: Tier, found: Mapping[int, Mapping[str, Counts]]) -> Verdict:
+    def judge(self, tier: Tier, found: Mapping[int, Mapping[str, Counts]]) -> Finding:
         models = next(iter(found.values()))
         counts = models.values()
         control = [one.prior_with_location - 2 * one.heads_layers for one in counts]
@@ -71,10 +71,8 @@ class BamSize(Study[SizeRecipe, Mapping[str, Counts]]):
                 f"heads · layers SSMax parameters; in {HEADLINE} the prior is {share:.1e} of all."
             )
             judgement = judgement._replace(reason=reason)
-        return self.verdict(
+        return Finding(
             judgement._replace(value=headline.prior),
-            tier=tier,
-            seeds=found,
             unit=f"parameters in {HEADLINE}",
             null=headline.prior_with_location,
         )

@@ -41,7 +41,7 @@ from bayesattn.evals.chains import (
     measure_overwriting,
     measure_tracking,
 )
-from bayesattn.ledger.study import Picture, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Study, Tier
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Transformer, count_parameters, match_parameters
@@ -187,7 +187,7 @@ class CotExtender(Study[ChainRecipe, Chains]):
             language=measure_language(recipe.prompts, seed),
         )
 
-    def judge(self, tier: Tier, found: Mapping[int, Chains]) -> Verdict:
+    def judge(self, tier: Tier, found: Mapping[int, Chains]) -> Finding:
         """By the rule at the top of this file."""
         recipe = self.recipes[tier]
         direct, cot, filler = (
@@ -209,7 +209,7 @@ class CotExtender(Study[ChainRecipe, Chains]):
         note = f"Knees of {recipe.hops} hops: {_knees(recipe, found)}. Overwritten symbol: "
         note += f"{new:.2g} bits from what follows from it, {old:.2g} from the old answer."
         unit, saved = "bits of error that written hops save over blanks", parts["filler"]
-        return self.verdict(judgement, tier, found, unit=unit, null=0.0, note=note, shown=saved)
+        return Finding(judgement, unit=unit, null=0.0, note=note, shown=saved)
 
     def draw(self, tier: Tier, found: Mapping[int, Chains]) -> list[Picture]:
         """Errors by number of hops, one panel for each depth; errors of groups by step."""

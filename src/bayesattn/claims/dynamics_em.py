@@ -29,7 +29,7 @@ from bayesattn.dynamics.em import (
 )
 from bayesattn.dynamics.head import Weights
 from bayesattn.dynamics.sweep import Curves, best_rate, descend, doublings
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.stats import judge_effect
 
@@ -159,7 +159,7 @@ class DynamicsEM(Study[EMRecipe, Speeds]):
             doublings=speeds,
         )
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """One-forward EM against SGD, at equal steps, which for these two cost the same."""
         speeds = {
             name: [one.doublings[name] for one in found.values()]
@@ -177,10 +177,8 @@ class DynamicsEM(Study[EMRecipe, Speeds]):
             f"{name} {sum(one.tuned[name].at_the_edge for one in found.values())}"
             for name in (SGD, EM)
         )
-        return self.verdict(
+        return Finding(
             judge_effect(speeds[EM]),
-            tier=tier,
-            seeds=found,
             unit="doublings of the speed of SGD",
             null=float(np.mean(speeds[OTHER_START])),
             note=f"In doublings: {shown}. Seeds whose chosen rate is the smallest or largest on "

@@ -16,7 +16,7 @@ import numpy as np
 from bayesattn.claims.geometry import NEVER, GeometryRecipe, average, training
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Verdict
+from bayesattn.ledger.study import Exhibit, Finding, Picture, Study, Tier
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.ledger.typed import Stored
 from bayesattn.probes.drift import HALF, KINDS, Path, measure_drift
@@ -97,7 +97,7 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
             twice_the_end=drift.trained.reaching("mae"),
         )
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """Values after attention, and error after attention."""
         seeds = found.values()
         parts = {
@@ -111,10 +111,8 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
         )
         twice = average(one.twice_the_end for one in seeds)
         beyond = average(one.after_attention[PRECISION].beyond for one in seeds)
-        return self.verdict(
+        return Finding(
             judge_all(parts),
-            tier=tier,
-            seeds=found,
             unit="doublings of training, beyond the straight path",
             null=0.0,
             note=f"Settled at step: {steps}; error at most twice its end from step {twice:.0f} on, "

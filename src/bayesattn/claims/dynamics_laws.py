@@ -32,7 +32,7 @@ from bayesattn.dynamics.autograd import random_head
 from bayesattn.dynamics.head import Head
 from bayesattn.dynamics.model import head_dynamics
 from bayesattn.dynamics.routing import Routing
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.models.open import open_tunnel
@@ -124,7 +124,7 @@ class GradientLawStudy(Study[LawRecipe, Law]):
         places = {name: _pooled(own) for name, own in found.items()}
         return Law(places=places, remainders=remainders, order=float(order))
 
-    def judge(self, tier: Tier, found: Mapping[int, Law]) -> Verdict:
+    def judge(self, tier: Tier, found: Mapping[int, Law]) -> Finding:
         places = _places(found)
         parts = {
             name: judge_identity(place.law, place.all_wrong, tolerance=TOLERANCE)
@@ -143,13 +143,7 @@ class GradientLawStudy(Study[LawRecipe, Law]):
                 f"unexplained of a step shrinks with its power {np.mean(orders):.3f}."
             )
             judgement = judgement._replace(reason=reason)
-        return self.verdict(
-            judgement,
-            tier=tier,
-            seeds=found,
-            unit="largest relative difference",
-            null=weakest,
-        )
+        return Finding(judgement, unit="largest relative difference", null=weakest)
 
     def draw(self, tier: Tier, found: Mapping[int, Law]) -> list[Picture]:
         """Differences in every head, and the remainder of real steps."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, average, each
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Picture, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.probes.ablation import Cut, errors
 from bayesattn.probes.anatomy import anatomy
@@ -76,7 +76,7 @@ class GeometryFFN(GeometryStudy[Sublayers]):
             without_feed=float(errors(model, batch, feed)[1].mean() - whole),
         )
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """Feed-forward parts must gain more than attention, with and without returning keys."""
         by_variant = {variant: each(found, variant) for variant in VARIANTS}
         parts = {
@@ -92,10 +92,8 @@ class GeometryFFN(GeometryStudy[Sublayers]):
             for variant, own in by_variant.items()
         )
         untrained = [one.gains["entropy"].difference_untrained for one in by_variant[decided]]
-        return self.verdict(
+        return Finding(
             judgement,
-            tier=tier,
-            seeds=found,
             unit="R² gained by feed-forward parts beyond attention",
             null=average(untrained),
             note=f"Error: {costs}.",

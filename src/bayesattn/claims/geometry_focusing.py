@@ -14,7 +14,7 @@ import numpy as np
 from bayesattn.claims.geometry import AGAIN, GeometryStudy, Layers, TrainedModel, average, each
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Picture, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.probes.focusing import Focus, measure_focusing
 from bayesattn.probes.measured import held_out
@@ -65,7 +65,7 @@ class GeometryFocusing(GeometryStudy[Focusing]):
             own=[focus.own for focus in layers],
         )
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """All three, where keys return; the rise of the mass is what is reported."""
         models = each(found, AGAIN)
         masses, entropies = [m.mass[CONSISTENT] for m in models], [m.entropy for m in models]
@@ -84,11 +84,9 @@ class GeometryFocusing(GeometryStudy[Focusing]):
                 ),
             }
         )
-        return self.verdict(
+        return Finding(
             judgement,
             shown=rise,
-            tier=tier,
-            seeds=found,
             unit="more attention on consistent pairs in the last layer than in the first",
             null=untrained,
             note=f"Layer by layer, mass {_by_layer(masses)}, entropy {_by_layer(entropies)}.",

@@ -15,7 +15,7 @@ from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, ave
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.fidelity import EVAL_SEED
-from bayesattn.ledger.study import Exhibit, Picture, Tier, Verdict
+from bayesattn.ledger.study import Exhibit, Finding, Picture, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Predictor
 from bayesattn.probes.ablation import KINDS, Cut, Loss, errors, measure_ablations
@@ -107,7 +107,7 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
             costs={kind: costs(kind) for kind in KINDS},
         )
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """Catastrophic and alone, with and without returning keys."""
         parts: dict[str, Judgement] = {}
         nulls: dict[str, tuple[str, float]] = {}
@@ -128,10 +128,8 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
             f"{average(one.times_whole for one in each(found, variant)):.3g} if {variant}"
             for variant in VARIANTS
         )
-        return self.verdict(
+        return Finding(
             judgement,
-            tier=tier,
-            seeds=found,
             unit=unit,
             null=null,
             note=f"Without it the error is this many times larger: {times}.",

@@ -14,7 +14,7 @@ import torch
 from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, average, each
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Picture, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.probes.keys import KeyFrame, measure_keys, pair_cosine
 from bayesattn.probes.measured import held_out
@@ -62,7 +62,7 @@ class GeometryKeys(GeometryStudy[Mapping[str, Frame]]):
             for symbols in SYMBOLS
         }
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """Against random directions first, then against the start of training."""
         keys = {variant: [one[KEYS] for one in each(found, variant)] for variant in VARIANTS}
         random = average(frame.random for frame in keys[VARIANTS[0]])
@@ -89,10 +89,8 @@ class GeometryKeys(GeometryStudy[Mapping[str, Frame]]):
             for variant, frames in keys.items()
         )
         chance = average(frame.best_random for frame in keys[VARIANTS[0]])
-        return self.verdict(
+        return Finding(
             judgement,
-            tier=tier,
-            seeds=found,
             unit="mean |cos| of first-layer keys",
             null=random,
             note=f"The most orthogonal head has {best}; the best of as many random heads "

@@ -23,7 +23,7 @@ from bayesattn.claims.geometry import (
 )
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Exhibit, Picture, Tier, Verdict
+from bayesattn.ledger.study import Exhibit, Finding, Picture, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.probes.clusters import measure_clusters
 from bayesattn.probes.measured import Measured, held_out
@@ -89,7 +89,7 @@ class GeometryValues(GeometryStudy[Geometry]):
                 )
         return Geometry(states=[_state(one) for one in states], clusters=clusters)
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """One axis, then its order."""
         states = [model.last(JUDGED) for model in each(found, AGAIN)]
         untrained = average(state.order.untrained for state in states)
@@ -101,10 +101,8 @@ class GeometryValues(GeometryStudy[Geometry]):
         }
         judgement = judge_all(parts)
         ordered = judgement.reason.startswith(order)
-        return self.verdict(
+        return Finding(
             judgement,
-            tier=tier,
-            seeds=found,
             unit="|correlation| with entropy" if ordered else "of the variance on one axis",
             null=untrained if ordered else average(s.share.untrained for s in states),
             note=f"Share {average(shares):.2f}, participation "

@@ -18,7 +18,7 @@ import numpy as np
 from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import TunnelRecipe
-from bayesattn.ledger.study import Picture, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Study, Tier
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Transformer, build
@@ -113,7 +113,7 @@ class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, ArchitectureFound]]
             for name, training in recipe.trainings(seed).items()
         }
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """All have learnt; the geometry is the same; focusing is weaker in every other variant."""
         errors = {name: _by_seed(found, name, lambda one: one.error) for name in (FULL, *OTHERS)}
         learnt = judge_all(
@@ -137,10 +137,8 @@ class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, ArchitectureFound]]
         }
         judgement = judge_given("The task is learnt", learnt, judge_all({**static, **focusing}))
         weakest = min(focusing.values(), key=lambda part: part.value)
-        return self.verdict(
+        return Finding(
             judgement,
-            tier,
-            found,
             unit="more fall of attention entropy with full heads than in the closest other",
             null=_between_seeds(_by_seed(found, FULL, _focusing)),
             note=f"Focusing: {_means(found, _focusing)}. Order: {_means(found, _order)}.",

@@ -16,7 +16,7 @@ import numpy as np
 from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.probes.llm.causal import Damage, Intervention, intervene
 from bayesattn.probes.llm.interventions import Axis
@@ -122,7 +122,7 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, AxisCut]]):
             for name, several in cuts.items()
         }
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """Order lost, nothing else."""
         cuts = [one[MIDDLE] for one in found.values()]
         later = [cut.later for cut in cuts if cut.later is not None]
@@ -147,10 +147,8 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, AxisCut]]):
             f"{np.mean([cut.against.divergence.random for cut in cuts]):.4f}, of which "
             f"{np.mean([cut.matched for cut in cuts]):.2f} cost as much at equal size."
         )
-        return self.verdict(
+        return Finding(
             judgement,
-            tier,
-            found,
             unit="of the order in later layers lost, beyond random cuts",
             null=0.0,
             note=note,

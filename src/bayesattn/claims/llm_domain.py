@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.linear import gram, shares
 from bayesattn.models.open import DEFAULT
@@ -111,7 +111,7 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
             fresh=reading(subject(recipe.model, seed), written) if recipe.fresh else None,
         )
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """The gain, beside that of shuffled words."""
         null = float(np.mean([one.shuffled.gain for one in found.values()]))
         written = [one.written for one in found.values()]
@@ -121,10 +121,8 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
             for domain in DOMAINS
         )
         mixed = np.mean([one.mixed.two for one in written])
-        return self.verdict(
+        return Finding(
             judgement,
-            tier,
-            found,
             unit="of the variance gained by one domain",
             null=null,
             note=f"Shares: {single}; mixed {mixed:.2f}.",

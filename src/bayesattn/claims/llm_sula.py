@@ -14,7 +14,7 @@ import numpy as np
 from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import draw_rows, mean_curve, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.probes.llm.sula import BLIND, CONTROLS, FIXED, MAIN
 from bayesattn.probes.llm.sula_examination import Movement, SulaFound, examine_sula
@@ -91,7 +91,7 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
             controls={name: _asked(found, name) for name in controls},
         )
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """Fixed length against masked labels."""
         masked = _mean(found, lambda one: _value(one.blind.centred.order))
         orders = [_value(one.fixed.centred.order) for one in found.values()]
@@ -105,14 +105,7 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
             f"Entropy errors at fixed length: {posterior:.2f} bits to the posterior, "
             f"{predictive:.2f} to the predictive."
         )
-        return self.verdict(
-            judgement,
-            tier,
-            found,
-            unit="|rank correlation| at fixed length",
-            null=masked,
-            note=note,
-        )
+        return Finding(judgement, unit="|rank correlation| at fixed length", null=masked, note=note)
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Order by condition, and entropy by number of pairs."""

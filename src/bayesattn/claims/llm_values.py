@@ -14,7 +14,7 @@ import numpy as np
 
 from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.open import DEFAULT
 from bayesattn.probes.llm.capture import capture_prompts
@@ -113,7 +113,7 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             residual=measured("residual"),
         )
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """An axis, more of one than without training, and its order."""
         values = [one.values for one in found.values()]
         two = [axis[TWO].value for axis in values]
@@ -135,10 +135,8 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             f"(noise {noise:.2f}, fresh weights {fresh_two:.2f}); order {np.mean(order):.2f} "
             f"(fresh weights {fresh_order:.2f})."
         )
-        return self.verdict(
+        return Finding(
             judgement,
-            tier,
-            found,
             unit="|Spearman| with entropy" if ordered else "of the variance on two axes",
             null=fresh_order if ordered else fresh_two,
             note=note,

@@ -46,7 +46,7 @@ from bayesattn.claims.tunnels import (
 )
 from bayesattn.evals.fidelity import Fidelity, measure_stretched
 from bayesattn.evals.fidelity import measure as measure_fidelity
-from bayesattn.ledger.study import PartedStudy, Picture, Tier, Verdict
+from bayesattn.ledger.study import Finding, PartedStudy, Picture, Tier
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Architecture, Mamba, Transformer, match_parameters
@@ -221,7 +221,7 @@ class OursPriorTunnel(PartedStudy[PriorRecipe, Extrapolation]):
         recipe, tunnel = self.recipes[tier], part.partition(":")[0]
         return extrapolation(recipe.fidelity(tunnel, recipe.trainings(seed)[part]))
 
-    def judge(self, tier: Tier, found: Extrapolations) -> Verdict:
+    def judge(self, tier: Tier, found: Extrapolations) -> Finding:
         """By the rule at the top of this file."""
         recipe = self.recipes[tier]
         learnt: dict[str, Judgement] = {}
@@ -239,10 +239,8 @@ class OursPriorTunnel(PartedStudy[PriorRecipe, Extrapolation]):
                 parts[f"better than {other} on {tunnel}"] = judge_effect(ratio, minimum=DOUBLINGS)
         decided = judge_all(parts)
         in_doublings = decided.reason.startswith("better than")
-        return self.verdict(
+        return Finding(
             judge_given("The task is learnt", judge_all(learnt), decided),
-            tier,
-            found,
             unit="doublings of KL" if in_doublings else "times the error inside, beyond",
             null=0.0 if in_doublings else 1.0,
             note=_best(recipe, found),

@@ -29,7 +29,7 @@ from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import FOUND, TunnelRecipe
 from bayesattn.evals.fidelity import Part
-from bayesattn.ledger.study import Picture, Study, Tier, Verdict
+from bayesattn.ledger.study import Finding, Picture, Study, Tier
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import LSTM, MLP, Architecture, Mamba, match_parameters
@@ -170,7 +170,7 @@ class TunnelMLP(EqualStudy[Failures]):
     def measure(self, tier: Tier, seed: int) -> Failures:
         return self.scores(tier, seed, Failure.of)
 
-    def judge(self, tier: Tier, found: Mapping[int, Failures]) -> Verdict:
+    def judge(self, tier: Tier, found: Mapping[int, Failures]) -> Finding:
         """The MLP that comes nearest to the transformer decides."""
         ratios = {
             f"{name}, {task}": [
@@ -186,7 +186,7 @@ class TunnelMLP(EqualStudy[Failures]):
         off = max(abs(own.error - own.uniform_error) for own in blind)
         note = f"The MLP without context is within {off:.2g} bits of the uniform predictor."
         unit = "times the transformer's error"
-        return self.verdict(judgement, tier, found, unit=unit, null=1.0, note=note)
+        return Finding(judgement, unit=unit, null=1.0, note=note)
 
     def draw(self, tier: Tier, found: Mapping[int, Failures]) -> list[Picture]:
         figure, axes = self.draw_tasks(found, lambda one: one.error)
@@ -230,7 +230,7 @@ class TunnelPrimitives(EqualStudy[Primitives]):
     def measure(self, tier: Tier, seed: int) -> Primitives:
         return self.scores(tier, seed, Primitive.of)
 
-    def judge(self, tier: Tier, found: Mapping[int, Primitives]) -> Verdict:
+    def judge(self, tier: Tier, found: Mapping[int, Primitives]) -> Finding:
         """The transformer's weakest primitive, then the others' weakest."""
         shares = {
             name: {task: [one[task][name].share for one in found.values()] for task in self.tasks}
@@ -252,7 +252,7 @@ class TunnelPrimitives(EqualStudy[Primitives]):
         )
         note = f"Primitives by the mean: {count}."
         unit = f"share of the weakest primitive of {decides}"
-        return self.verdict(judgement, tier, found, unit=unit, null=0.0, note=note)
+        return Finding(judgement, unit=unit, null=0.0, note=note)
 
     def draw(self, tier: Tier, found: Mapping[int, Primitives]) -> list[Picture]:
         figure, axes = self.draw_tasks(found, lambda one: one.share)

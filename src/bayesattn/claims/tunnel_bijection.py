@@ -13,7 +13,7 @@ from bayesattn.claims.exhibits import belief_exhibit
 from bayesattn.claims.panels import draw_curves, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import TunnelRecipe
-from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Verdict
+from bayesattn.ledger.study import Exhibit, Finding, Picture, Study, Tier
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.ledger.typed import Stored
 from bayesattn.stats import Outcome, judge_all, judge_below
@@ -85,7 +85,7 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
         trainings = recipe.trainings(seed).items()
         return {variant: _measure(training, recipe.sequences) for variant, training in trainings}
 
-    def judge(self, tier: Tier, found: Found) -> Verdict:
+    def judge(self, tier: Tier, found: Found) -> Finding:
         """Both variants below the limit, or not; the worse one is quoted."""
         errors = {name: [one[name].mae_tok for one in found.values()] for name in VARIANTS}
         parts = {name: judge_below(values, limit=LIMIT) for name, values in errors.items()}
@@ -93,9 +93,7 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
         judgement = judge_all({worst: parts[worst], **parts})
         if judgement.outcome is Outcome.SUPPORTED:  # all hold
             judgement = judgement._replace(reason=f"{worst}: {judgement.reason}")
-        return self.verdict(
-            judgement, tier, found, unit="bits", null=next(iter(found.values()))[worst].uniform
-        )
+        return Finding(judgement, unit="bits", null=next(iter(found.values()))[worst].uniform)
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         """Entropy of model and Bayes over the pairs seen, and the error at each."""

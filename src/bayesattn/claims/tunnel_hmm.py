@@ -17,7 +17,7 @@ from bayesattn.claims.exhibits import belief_exhibit
 from bayesattn.claims.panels import draw_curves, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import Extrapolation, Extrapolations, TunnelRecipe, extrapolation
-from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Verdict
+from bayesattn.ledger.study import Exhibit, Finding, Picture, Study, Tier
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.stats import Outcome, judge_all, judge_below
 from bayesattn.tunnels import HMM
@@ -69,7 +69,7 @@ class TunnelHMM(Study[HMMRecipe, Mapping[str, Extrapolation]]):
             for name, training in recipe.trainings(seed).items()
         }
 
-    def judge(self, tier: Tier, found: Extrapolations) -> Verdict:
+    def judge(self, tier: Tier, found: Extrapolations) -> Finding:
         """Inside first: what does not track the filter there has nothing to carry beyond."""
         own = [one[POSITIONS] for one in found.values()]
         ratios = [one.beyond.mae_tok / one.inside.mae_tok for one in own]
@@ -85,10 +85,8 @@ class TunnelHMM(Study[HMMRecipe, Mapping[str, Extrapolation]]):
             "beyond"
             for variant in VARIANTS
         )
-        return self.verdict(
+        return Finding(
             judge_all(parts),
-            tier,
-            found,
             unit="bits inside" if in_bits else "times the error inside, beyond",
             null=float(np.mean(uniform)) if in_bits else 1.0,
             note=f"In bits: {told}.",

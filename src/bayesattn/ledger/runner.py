@@ -128,7 +128,7 @@ def record(jobs: Sequence[MeasurementJob], failed: Failure | None = None) -> Rec
     if failed is None:
         try:
             found = study.read(numbers)
-            verdict = study.judge(tier, found)
+            verdict = study.verdict(tier, found)
             json.dumps(asdict(verdict), allow_nan=False)  # what the ledger cannot hold fails here
             figures = tuple(_figures(study, tier, found, folder))
             with one_thread():

@@ -1,9 +1,9 @@
 """What a study is: a claim, how much to compute per tier, and how to measure, judge and draw it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
 from bayesattn.drawing import Picture
 from bayesattn.ledger.trained import Training
@@ -75,6 +75,21 @@ class Verdict(Stored):
     """Chance of so clear a verdict if the effect were just at the limit."""
 
 
+class Finding(NamedTuple):
+    """A judgement of a claim, with the words to tell it in."""
+
+    judgement: Judgement
+    """Decides."""
+    unit: str
+    """Of the number that is shown."""
+    null: float
+    """The same number where the claim is false."""
+    note: str = ""
+    """What else there is to say, after the reason."""
+    shown: Judgement | None = None
+    """The part whose number is shown, whichever part decides; the judgement's own if None."""
+
+
 R = TypeVar("R", bound=Recipe)
 M = TypeVar("M")
 P = TypeVar("P")
@@ -104,8 +119,8 @@ class Study(ABC, Generic[R, M]):
         """The result of one seed."""
 
     @abstractmethod
-    def judge(self, tier: Tier, found: Mapping[int, M]) -> Verdict:
-        """Verdict from the results of all seeds."""
+    def judge(self, tier: Tier, found: Mapping[int, M]) -> Finding:
+        """What the results of all seeds say."""
 
     def draw(self, tier: Tier, found: Mapping[int, M]) -> list[Picture]:
         """Figures for the report."""
@@ -128,39 +143,20 @@ class Study(ABC, Generic[R, M]):
                     return get_args(generic)[-1]
         return Any
 
-    def verdict(
-        self,
-        judgement: Judgement,
-        tier: Tier,
-        seeds: Iterable[int],
-        *,
-        unit: str,
-        null: float,
-        note: str = "",
-        shown: Judgement | None = None,
-    ) -> Verdict:
-        """`judgement` as a verdict on this claim.
-
-        Args:
-            judgement: what decides.
-            tier: of the recipe.
-            seeds: that were measured.
-            unit: of the number that is shown.
-            null: the same number where the claim is false.
-            note: what else there is to say, after the reason.
-            shown: the part whose number is shown, whichever part decides.
-        """
-        number = shown or judgement
+    def verdict(self, tier: Tier, found: Mapping[int, M]) -> Verdict:
+        """What `judge` finds, for the ledger."""
+        finding = self.judge(tier, found)
+        judgement, number = finding.judgement, finding.shown or finding.judgement
         return Verdict(
             outcome=judgement.outcome,
             measured=number.value,
-            unit=unit,
+            unit=finding.unit,
             interval=number.interval,
-            null=null,
+            null=finding.null,
             reported=self.claim.reported,
-            seeds=tuple(seeds),
+            seeds=tuple(found),
             tier=tier,
-            reason=f"{judgement.reason} {note}".strip(),
+            reason=f"{judgement.reason} {finding.note}".strip(),
             p=judgement.p,
         )
 
