@@ -109,7 +109,6 @@ class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
         return Finding(judgement, unit=unit, null=0.0, note=note, shown=effect)
 
     def draw(self, tier: Tier, found: Mapping[int, FarHeads]) -> list[Picture]:
-        """Accuracy by length, and the shapes."""
         figure, (left, right) = panels(2)
         for state, values in _states(found).items():
             left.plot(self.recipes[tier].factors, values, "o-", label=state)

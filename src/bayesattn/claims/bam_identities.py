@@ -106,7 +106,6 @@ class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
         return Finding(judgement, unit="largest relative difference", null=null)
 
     def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Differences]]) -> list[Picture]:
-        """Differences by length: at rounding level, far below the control."""
         lengths = self.recipes[tier].lengths
         figure, (axes,) = panels(size=(7, 3.6))
         controls = _worst([one["float32"] for one in found.values()]).control

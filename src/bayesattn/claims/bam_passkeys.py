@@ -123,7 +123,6 @@ class BamRetrieval(PasskeyStudy):
     """Trains one model under many encodings and asks for passkeys at growing lengths."""
 
     def judge(self, tier: Tier, found: Found) -> Finding:
-        """The learned prior at the farthest length, and its lead there."""
         recipe = self.recipes[tier]
         last = recipe.lengths[-1]
         best = _best(found, [name for name in recipe.variants if name in ENCODINGS])
@@ -167,7 +166,6 @@ class BamInit(PasskeyStudy):
     """Trains one model from several initialisations and asks for passkeys at growing lengths."""
 
     def judge(self, tier: Tier, found: Found) -> Finding:
-        """The lead of the uniform initialisation at the farthest length."""
         recipe = self.recipes[tier]
         compared = [name for name in recipe.variants if name in INITIALISATIONS]
         best = _best(found, [name for name in compared if name != UNIFORM])
@@ -191,7 +189,6 @@ class BamInit(PasskeyStudy):
 
 
 def _inside(found: Found, variant: str) -> list[float]:
-    """Accuracy at the training length, by seed."""
     return [one[variant].by_length[0] for one in found.values()]
 
 

@@ -68,7 +68,6 @@ class BamPerplexity(PartedStudy[PerplexityRecipe, Perplexities]):
         )
 
     def judge(self, tier: Tier, found: Found) -> Finding:
-        """The ratio at the training length."""
         recipe = self.recipes[tier]
         reference = [one[REFERENCE] for one in found.values()]
         ratios = [one[recipe.judged].inside / one[REFERENCE].inside for one in found.values()]

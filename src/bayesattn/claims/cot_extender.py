@@ -188,7 +188,6 @@ class CotExtender(Study[ChainRecipe, Chains]):
         )
 
     def judge(self, tier: Tier, found: Mapping[int, Chains]) -> Finding:
-        """By the rule at the top of this file."""
         recipe = self.recipes[tier]
         direct, cot, filler = (
             [one.arms[arm_name(mode, recipe.depth)] for one in found.values()]
@@ -212,7 +211,6 @@ class CotExtender(Study[ChainRecipe, Chains]):
         return Finding(judgement, unit=unit, null=0.0, note=note, shown=saved)
 
     def draw(self, tier: Tier, found: Mapping[int, Chains]) -> list[Picture]:
-        """Errors by number of hops, one panel for each depth; errors of groups by step."""
         recipe = self.recipes[tier]
         depths = sorted({depth for _, depth in recipe.arms})
         figure, axes = panels(len(depths), (2.2 + 2.6 * len(depths), 3.6), sharey=True)

@@ -106,7 +106,6 @@ class DynamicsEM(Study[EMRecipe, Speeds]):
     """One head on a sticky Markov chain, trained by five schedules."""
 
     def measure(self, tier: Tier, seed: int) -> Speeds:
-        """Curves of every schedule at its own rate, and how much sooner than SGD it is there."""
         recipe = self.recipes[tier]
         generator = Generator().manual_seed(seed)
         sizes = (recipe.sequences, recipe.watched, recipe.watched)
@@ -186,7 +185,6 @@ class DynamicsEM(Study[EMRecipe, Speeds]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Fresh loss of the tuned schedules, and what every rate gives."""
         recipe = self.recipes[tier]
         figure, (losses, sweep) = panels(2, size=(8.5, 3.6))
         lowest = math.inf

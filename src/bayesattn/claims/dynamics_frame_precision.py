@@ -98,7 +98,6 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
         )
 
     def judge(self, tier: Tier, found: Found) -> Finding:
-        """Values after attention, and error after attention."""
         seeds = found.values()
         parts = {
             f"{kind} after attention": judge_effect(
@@ -120,7 +119,6 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """How much of the way is left, in training and on the straight path."""
         figure, both = panels(2, size=(8, 3), sharey=True)
         steps = next(iter(found.values())).steps
         titles = {
@@ -139,7 +137,6 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
         return [Picture("settling", figure, CAPTION, "Falling curves over the steps, two panels.")]
 
     def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
-        """The same curves, to read off."""
         lines = {kind: _left([one.training[kind] for one in found.values()]) for kind in DRAWN}
         data = {
             "x": next(iter(found.values())).steps,

@@ -104,7 +104,6 @@ class GradientLawStudy(Study[LawRecipe, Law]):
         """What first order leaves unexplained of a step of size eta."""
 
     def measure(self, tier: Tier, seed: int) -> Law:
-        """Differences by place, one per head, and remainders by size of the step."""
         recipe = self.recipes[tier]
         generator = Generator().manual_seed(seed)
         found: dict[str, list[Place]] = {}
@@ -146,7 +145,6 @@ class GradientLawStudy(Study[LawRecipe, Law]):
         return Finding(judgement, unit="largest relative difference", null=weakest)
 
     def draw(self, tier: Tier, found: Mapping[int, Law]) -> list[Picture]:
-        """Differences in every head, and the remainder of real steps."""
         figure, (heads, steps) = panels(2, size=(8, 3.6), width_ratios=(3, 2))
         places = _places(found)
         for row, place in enumerate(places.values()):
@@ -275,7 +273,6 @@ def _compare(sides: Sides) -> Place:
 
 
 def _pooled(places: Sequence[Place]) -> Place:
-    """All heads of several places."""
     return Place(
         law=[difference for place in places for difference in place.law],
         wrong={
@@ -286,7 +283,6 @@ def _pooled(places: Sequence[Place]) -> Place:
 
 
 def _places(found: Mapping[int, Law]) -> dict[str, Place]:
-    """All seeds together."""
     laws = list(found.values())
     return {name: _pooled([law.places[name] for law in laws]) for name in laws[0].places}
 

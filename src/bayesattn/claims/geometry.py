@@ -79,7 +79,6 @@ class GeometryStudy(PartedStudy[GeometryRecipe, P]):
 
 
 def training(tier: Tier, variant: str, seed: int) -> TunnelTraining:
-    """The training of a claim about tunnels at this tier."""
     if variant == FILTER:
         return tunnel_hmm.TunnelHMM.recipes[tier].training(tunnel_hmm.POSITIONS, seed)
     return tunnel_bijection.TunnelBijection.recipes[tier].training(variant, seed)
@@ -98,7 +97,7 @@ def each(found: Mapping[int, Mapping[str, P]], variant: str) -> list[P]:
 
 
 def average(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
+    return float(np.mean([*values]))
 
 
 def _shipped(wanted: TunnelTraining) -> Predictor | None:

@@ -78,7 +78,6 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
     """Takes away each head of trained models in turn."""
 
     def look(self, trained: TrainedModel, sequences: int) -> Ablated:
-        """Costs of everything, and of the chosen head on fresh sequences."""
         model, _, tunnel = trained
         head, times_next, times_whole = _most_costly(model, tunnel, sequences)
         table, parts = measure_ablations(model, held_out(tunnel, sequences)), anatomy(model)
@@ -136,7 +135,6 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Costs of first-layer heads in order."""
         figure, both = panels(2, size=(8, 3), sharey=True)
         for axes, variant in zip(both, VARIANTS, strict=True):
             models = each(found, variant)

@@ -53,7 +53,6 @@ class GeometryKeys(GeometryStudy[Mapping[str, Frame]]):
         return VARIANTS
 
     def look(self, trained: TrainedModel, sequences: int) -> Mapping[str, Frame]:
-        """By kind of symbol."""
         model, initial, tunnel = trained
         batch = held_out(tunnel, sequences)
         frames = measure_keys(model, tunnel, batch, initial, PERMUTATIONS)
@@ -98,7 +97,6 @@ class GeometryKeys(GeometryStudy[Mapping[str, Frame]]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Every head of every seed, before and after training."""
         figure, both = panels(2, size=(8, 3), sharey=True)
         for axes, variant in zip(both, VARIANTS, strict=True):
             for column, symbols in enumerate(SYMBOLS):

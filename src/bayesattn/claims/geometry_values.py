@@ -112,7 +112,6 @@ class GeometryValues(GeometryStudy[Geometry]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Share and order of each kind of state in the last layer."""
         figure, (share, order) = panels(2, size=(8, 2.6), sharey=True)
         for row, kind in enumerate(KINDS):
             for state in (model.last(kind) for model in each(found, AGAIN)):

@@ -146,7 +146,6 @@ class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, ArchitectureFound]]
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Share, order and focusing of every variant."""
         shown: dict[str, Callable[[ArchitectureFound], Measured]] = {
             "variance on the first component": lambda one: one.outputs.share,
             "|r| with entropy, given the step": lambda one: one.outputs.order,

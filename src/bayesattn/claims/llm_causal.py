@@ -123,7 +123,6 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, AxisCut]]):
         }
 
     def judge(self, tier: Tier, found: Found) -> Finding:
-        """Order lost, nothing else."""
         cuts = [one[MIDDLE] for one in found.values()]
         later = [cut.later for cut in cuts if cut.later is not None]
         lost = judge_effect([one.lost for one in later], minimum=LOST)
@@ -156,7 +155,6 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, AxisCut]]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Order in later layers, and what doses cost."""
         figure, (order, dose) = panels(2, (8.4, 3))
         later = {seed: one[MIDDLE].later for seed, one in found.items()}
         known = {seed: one for seed, one in later.items() if one is not None}

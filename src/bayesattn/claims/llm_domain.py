@@ -129,7 +129,6 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Shares of every domain and of mixtures."""
         figure, (axes,) = panels(1, (7, 2.8))
         conditions = {
             "as written": [one.written for one in found.values()],

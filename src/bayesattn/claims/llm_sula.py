@@ -108,7 +108,6 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
         return Finding(judgement, unit="|rank correlation| at fixed length", null=masked, note=note)
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Order by condition, and entropy by number of pairs."""
         figure, (orders, entropies) = panels(2, (8.4, 3))
         every = list(found.values())
         rows = {

@@ -143,7 +143,6 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Share and order of each kind of state."""
         figure, (shares, orders) = panels(2, (8, 2.6), sharey=True)
         for axes, name, label in (
             (shares, TWO, "variance on two components"),

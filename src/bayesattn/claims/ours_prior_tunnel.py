@@ -174,7 +174,6 @@ class PriorRecipe(TunnelRecipe):
         return TunnelTraining(tunnel, network, self.config(seed, steps, **changed.training))
 
     def trainings(self, seed: int) -> dict[str, TunnelTraining]:
-        """Every encoding on every tunnel, then the ingredients."""
         encodings = {
             f"{tunnel}: {name}": self.training(tunnel, name, seed)
             for tunnel in self.tunnels
@@ -222,7 +221,6 @@ class OursPriorTunnel(PartedStudy[PriorRecipe, Extrapolation]):
         return extrapolation(recipe.fidelity(tunnel, recipe.trainings(seed)[part]))
 
     def judge(self, tier: Tier, found: Extrapolations) -> Finding:
-        """By the rule at the top of this file."""
         recipe = self.recipes[tier]
         learnt: dict[str, Judgement] = {}
         parts: dict[str, Judgement] = {}
@@ -247,7 +245,6 @@ class OursPriorTunnel(PartedStudy[PriorRecipe, Extrapolation]):
         )
 
     def draw(self, tier: Tier, found: Extrapolations) -> list[Picture]:
-        """The matrix, a panel for each tunnel."""
         recipe = self.recipes[tier]
         most = max(len(recipe.names(tunnel)) for tunnel in recipe.tunnels)
         size = (3.2 + 2.6 * len(recipe.tunnels), 1.2 + 0.24 * most)

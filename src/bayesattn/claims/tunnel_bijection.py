@@ -96,7 +96,6 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
         return Finding(judgement, unit="bits", null=next(iter(found.values()))[worst].uniform)
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        """Entropy of model and Bayes over the pairs seen, and the error at each."""
         figure, (entropy, error) = panels(2)
         for colour, variant in enumerate(VARIANTS):
             bayes = mean_curve(found, lambda one, v=variant: one[v].entropy_bayes)
