@@ -16,6 +16,7 @@ from bayesattn.claims.registry import register
 from bayesattn.evals.perplexity import held_out, perplexity
 from bayesattn.ledger.study import Finding, PartedStudy, Picture, Tier
 from bayesattn.ledger.typed import Stored
+from bayesattn.ledger.words import tell_means
 from bayesattn.stats import judge_below
 
 REFERENCE = "RoPE"
@@ -71,14 +72,9 @@ class BamPerplexity(PartedStudy[PerplexityRecipe, Perplexities]):
         recipe = self.recipes[tier]
         reference = [one[REFERENCE] for one in found.values()]
         ratios = [one[recipe.judged].inside / one[REFERENCE].inside for one in found.values()]
-        by_variant = {name: [one[name] for one in found.values()] for name in recipe.variants}
-        inside = ", ".join(
-            f"{name} {np.mean([one.inside for one in own]):.3g}" for name, own in by_variant.items()
-        )
-        far = ", ".join(
-            f"{name} {np.mean([one.by_window[-1] for one in own]):.3g}"
-            for name, own in by_variant.items()
-        )
+        seeds, variants = found.values(), recipe.variants
+        inside = tell_means({v: [one[v].inside for one in seeds] for v in variants}, ".3g")
+        far = tell_means({v: [one[v].by_window[-1] for one in seeds] for v in variants}, ".3g")
         return Finding(
             judge_below(ratios, limit=COMPARABLE),
             unit=f"times the perplexity of {REFERENCE}",

@@ -31,6 +31,7 @@ from bayesattn.dynamics.head import Weights
 from bayesattn.dynamics.sweep import Curves, best_rate, descend, doublings
 from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
+from bayesattn.ledger.words import tell_means
 from bayesattn.stats import judge_effect
 
 OTHER_START = "SGD, another start"
@@ -171,7 +172,7 @@ class DynamicsEM(Study[EMRecipe, Speeds]):
             f"{EM}, {SAME_NORM}",
             PUBLISHED,
         ]
-        shown = ", ".join(f"{name} {np.mean(speeds[name]):+.2f}" for name in names)
+        shown = tell_means({name: speeds[name] for name in names}, "+.2f")
         edges = ", ".join(
             f"{name} {sum(one.tuned[name].at_the_edge for one in found.values())}"
             for name in (SGD, EM)

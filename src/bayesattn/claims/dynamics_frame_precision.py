@@ -19,6 +19,7 @@ from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Exhibit, Finding, Picture, Study, Tier
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.ledger.typed import Stored
+from bayesattn.ledger.words import tell_means
 from bayesattn.probes.drift import HALF, KINDS, Path, measure_drift
 from bayesattn.stats import judge_all, judge_effect
 
@@ -105,18 +106,14 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
             )
             for kind in SLOW
         }
-        steps = ", ".join(
-            f"{kind} {average(one.training[kind].settled for one in seeds):.0f}" for kind in DRAWN
-        )
+        settled = {kind: [one.training[kind].settled for one in seeds] for kind in DRAWN}
         twice = average(one.twice_the_end for one in seeds)
         beyond = average(one.after_attention[PRECISION].beyond for one in seeds)
-        return Finding(
-            judge_all(parts),
-            unit="doublings of training, beyond the straight path",
-            null=0.0,
-            note=f"Settled at step: {steps}; error at most twice its end from step {twice:.0f} on, "
-            f"{beyond:.2g} doublings later than attention settles, beyond the straight path.",
-        )
+        unit = "doublings of training, beyond the straight path"
+        note = f"Settled at step: {tell_means(settled, '.0f')}; error at most twice its end from "
+        note += f"step {twice:.0f} on, {beyond:.2g} doublings later than attention settles, beyond "
+        note += "the straight path."
+        return Finding(judge_all(parts), unit=unit, null=0.0, note=note)
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         figure, both = panels(2, size=(8, 3), sharey=True)

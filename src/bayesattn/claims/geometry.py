@@ -7,7 +7,7 @@ in just this way, it is taken instead.
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Predictor, build
 from bayesattn.models.open import open_tunnel
+from bayesattn.probes.measured import Measured
 from bayesattn.training import Run
 from bayesattn.training.tunnel import parse_config
 from bayesattn.tunnels import Tunnel
@@ -42,12 +43,22 @@ class Pair(Stored):
     trained: float
     untrained: float
 
+    @classmethod
+    def of(cls, measured: Measured) -> Self:
+        return cls(trained=measured.value, untrained=measured.nulls["untrained"])
+
 
 class Layers(Stored):
     """The same layer by layer."""
 
     trained: list[float]
     untrained: list[float]
+
+    @classmethod
+    def of(cls, layers: Sequence[Measured], **others: list[float]) -> Self:
+        """`others` are the fields that a subclass adds."""
+        untrained = [one.nulls["untrained"] for one in layers]
+        return cls(trained=[one.value for one in layers], untrained=untrained, **others)
 
 
 class TrainedModel(NamedTuple):
@@ -97,7 +108,7 @@ def each(found: Mapping[int, Mapping[str, P]], variant: str) -> list[P]:
 
 
 def average(values: Iterable[float]) -> float:
-    return float(np.mean([*values]))
+    return float(np.mean(list(values)))
 
 
 def _shipped(wanted: TunnelTraining) -> Predictor | None:

@@ -56,10 +56,7 @@ class GeometryFocusing(GeometryStudy[Focusing]):
         found = measure_focusing(model, tunnel, batch, initial)
         layers = [focus for focus in found if focus.head is None]
         return Focusing(
-            entropy=Layers(
-                trained=[focus.entropy.value for focus in layers],
-                untrained=[focus.entropy.nulls["untrained"] for focus in layers],
-            ),
+            entropy=Layers.of([focus.entropy for focus in layers]),
             mass={role: _mass(layers, role) for role in layers[0].mass},
             alignment=[focus.alignment.value for focus in layers if focus.alignment] or None,
             own=[focus.own for focus in layers],
@@ -110,12 +107,8 @@ class GeometryFocusing(GeometryStudy[Focusing]):
 
 def _mass(layers: Sequence[Focus], role: str) -> Mass:
     own = [focus.mass[role] for focus in layers]
-    return Mass(
-        trained=[mass.value for mass in own],
-        untrained=[mass.nulls["untrained"] for mass in own],
-        even=[mass.nulls["even"] for mass in own],
-        other_sequences=[mass.nulls["other sequences"] for mass in own],
-    )
+    others = [mass.nulls["other sequences"] for mass in own]
+    return Mass.of(own, even=[mass.nulls["even"] for mass in own], other_sequences=others)
 
 
 def _rise(layers: Sequence[float]) -> float:

@@ -21,12 +21,12 @@ from bayesattn.claims.geometry import (
     each,
     trained_model,
 )
-from bayesattn.claims.panels import panels
+from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Exhibit, Finding, Picture, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.probes.clusters import measure_clusters
-from bayesattn.probes.measured import Measured, held_out
+from bayesattn.probes.measured import held_out
 from bayesattn.probes.values import Manifold, measure_values
 from bayesattn.stats import judge_all, judge_effect
 from bayesattn.tunnels import HMM
@@ -82,11 +82,7 @@ class GeometryValues(GeometryStudy[Geometry]):
         if isinstance(tunnel, HMM):
             layers = measure_clusters(model, held_out(tunnel, 256), initial)
             for name in ("silhouette", "simplex", "entropy"):
-                pairs = [_pair(getattr(layer, name)) for layer in layers]
-                clusters[name] = Layers(
-                    trained=[pair.trained for pair in pairs],
-                    untrained=[pair.untrained for pair in pairs],
-                )
+                clusters[name] = Layers.of([getattr(layer, name) for layer in layers])
         return Geometry(states=[_state(one) for one in states], clusters=clusters)
 
     def judge(self, tier: Tier, found: Found) -> Finding:
@@ -113,17 +109,17 @@ class GeometryValues(GeometryStudy[Geometry]):
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         figure, (share, order) = panels(2, size=(8, 2.6), sharey=True)
-        for row, kind in enumerate(KINDS):
-            for state in (model.last(kind) for model in each(found, AGAIN)):
-                for axes, pair in ((share, state.share), (order, state.order)):
-                    axes.plot(pair.untrained, row - 0.1, "s", color="C1", alpha=0.7)
-                    axes.plot(pair.trained, row + 0.1, "o", color="C0", alpha=0.8)
+        states = {kind: [model.last(kind) for model in each(found, AGAIN)] for kind in KINDS}
+        shares = {kind: [state.share for state in own] for kind, own in states.items()}
+        orders = {kind: [state.order for state in own] for kind, own in states.items()}
         share.set(xlabel="variance on the first component")
         order.set(xlabel="|r| given the step")
-        for axes in (share, order):
+        for axes, rows in ((share, shares), (order, orders)):
+            before = {kind: [pair.untrained for pair in own] for kind, own in rows.items()}
+            after = {kind: [pair.trained for pair in own] for kind, own in rows.items()}
+            draw_beside(axes, after, before)
             axes.axvline(SHARE, color="grey", ls=":")
             axes.set(xlim=(0, 1))
-            axes.set_yticks(range(len(KINDS)), KINDS)
         caption = (
             "States of the last layer: circles after training, squares before; dotted: what the "
             "claim needs; a point is a seed."
@@ -148,15 +144,11 @@ def _state(states: Manifold) -> State:
     return State(
         layer=states.layer,
         kind=states.states,
-        share=_pair(states.share),
-        participation=_pair(states.participation),
-        order=_pair(order),
+        share=Pair.of(states.share),
+        participation=Pair.of(states.participation),
+        order=Pair.of(order),
         order_p=order.p or 0.0,
         given_step=states.given_position is not None,
-        decodability=_pair(states.decodability),
+        decodability=Pair.of(states.decodability),
         decodability_of_step=states.decodability.nulls["step alone"],
     )
-
-
-def _pair(measured: Measured) -> Pair:
-    return Pair(trained=measured.value, untrained=measured.nulls["untrained"])

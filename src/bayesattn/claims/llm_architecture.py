@@ -10,22 +10,23 @@ differs, neither data nor depth.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 
-from bayesattn.claims.panels import draw_beside, panels
+from bayesattn.claims.panels import draw_measured, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import TunnelRecipe
 from bayesattn.ledger.study import Finding, Picture, Study, Tier
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.ledger.typed import Stored
+from bayesattn.ledger.words import tell_means
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.probes.focusing import measure_focusing
 from bayesattn.probes.measured import Measured, held_out
 from bayesattn.probes.values import Manifold, measure_values
-from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given
+from bayesattn.stats import Judgement, judge_all, judge_below, judge_effect, judge_given
 from bayesattn.tunnels import Bijection
 
 FULL = "full heads"
@@ -100,6 +101,11 @@ class ArchitectureFound(Stored):
 
 
 Found = Mapping[int, Mapping[str, ArchitectureFound]]
+JUDGED: dict[str, Callable[[ArchitectureFound], Measured]] = {
+    "share": lambda one: one.outputs.share,
+    "order": lambda one: one.outputs.order,
+    "focusing": lambda one: one.focusing,
+}
 
 
 @register("llm-architecture")
@@ -115,48 +121,41 @@ class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, ArchitectureFound]]
 
     def judge(self, tier: Tier, found: Found) -> Finding:
         """All have learnt; the geometry is the same; focusing is weaker in every other variant."""
-        errors = {name: _by_seed(found, name, lambda one: one.error) for name in (FULL, *OTHERS)}
-        learnt = judge_all(
-            {
-                f"error with {variant}": judge_below(values, limit=LEARNT)
-                for variant, values in errors.items()
-            }
-        )
-        focusing = {
-            f"focusing of {FULL} beyond {variant}": judge_effect(
-                _beyond(found, variant, _focusing), minimum=WEAKER
-            )
-            for variant in OTHERS
-        }
-        static = {
-            f"{name} with {variant}": judge_below(
-                [abs(x) for x in _beyond(found, variant, number)], limit=SAME
-            )
-            for name, number in (("share", _share), ("order", _order))
-            for variant in OTHERS
-        }
-        judgement = judge_given("The task is learnt", learnt, judge_all({**static, **focusing}))
+        learnt: dict[str, Judgement] = {}
+        static: dict[str, Judgement] = {}
+        focusing: dict[str, Judgement] = {}
+        for variant in (FULL, *OTHERS):
+            errors = [one[variant].error for one in found.values()]
+            learnt[f"error with {variant}"] = judge_below(errors, limit=LEARNT)
+        for name, variant in product(("share", "order"), OTHERS):
+            apart = [abs(x) for x in _beyond(found, variant, name)]
+            static[f"{name} with {variant}"] = judge_below(apart, limit=SAME)
+        for variant in OTHERS:
+            lead = _beyond(found, variant, "focusing")
+            part = f"focusing of {FULL} beyond {variant}"
+            focusing[part] = judge_effect(lead, minimum=WEAKER)
+        judged = judge_all({**static, **focusing})
+        judgement = judge_given("The task is learnt", judge_all(learnt), judged)
         weakest = min(focusing.values(), key=lambda part: part.value)
         return Finding(
             judgement,
             unit="more fall of attention entropy with full heads than in the closest other",
-            null=_between_seeds(_by_seed(found, FULL, _focusing)),
-            note=f"Focusing: {_means(found, _focusing)}. Order: {_means(found, _order)}.",
+            null=_between_seeds(_by_seed(found, FULL, "focusing")),
+            note=f"Focusing: {_means(found, 'focusing')}. Order: {_means(found, 'order')}.",
             shown=weakest,
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        shown: dict[str, Callable[[ArchitectureFound], Measured]] = {
-            "variance on the first component": lambda one: one.outputs.share,
-            "|r| with entropy, given the step": lambda one: one.outputs.order,
-            "fall of attention entropy": lambda one: one.focusing,
+        labels = {
+            "share": "variance on the first component",
+            "order": "|r| with entropy, given the step",
+            "focusing": "fall of attention entropy",
         }
         figure, every = panels(3, (9, 2.8), sharey=True)
-        for axes, (label, measured) in zip(every, shown.items(), strict=True):
-            rows = {
-                name: [measured(one[name]) for one in found.values()] for name in (FULL, *OTHERS)
-            }
-            draw_beside(axes, rows, UNTRAINED)
+        for axes, (name, label) in zip(every, labels.items(), strict=True):
+            own = JUDGED[name]
+            rows = {kind: [own(one[kind]) for one in found.values()] for kind in (FULL, *OTHERS)}
+            draw_measured(axes, rows, UNTRAINED)
             axes.set(xlabel=label)
         caption = (
             "Geometry of the last attention outputs, and how far attention sharpens from the first "
@@ -197,35 +196,17 @@ def _geometry(states: Manifold) -> Geometry:
     )
 
 
-def _share(one: ArchitectureFound) -> float:
-    return one.outputs.share.value
+def _by_seed(found: Found, variant: str, name: str) -> list[float]:
+    return [JUDGED[name](one[variant]).value for one in found.values()]
 
 
-def _order(one: ArchitectureFound) -> float:
-    return one.outputs.order.value
-
-
-def _focusing(one: ArchitectureFound) -> float:
-    return one.focusing.value
-
-
-def _by_seed(
-    found: Found, variant: str, number: Callable[[ArchitectureFound], float]
-) -> list[float]:
-    return [number(one[variant]) for one in found.values()]
-
-
-def _beyond(
-    found: Found, variant: str, number: Callable[[ArchitectureFound], float]
-) -> list[float]:
+def _beyond(found: Found, variant: str, name: str) -> list[float]:
     """With full heads minus with the variant, by seed."""
-    return [number(one[FULL]) - number(one[variant]) for one in found.values()]
+    return np.subtract(_by_seed(found, FULL, name), _by_seed(found, variant, name)).tolist()
 
 
-def _means(found: Found, number: Callable[[ArchitectureFound], float]) -> str:
-    return ", ".join(
-        f"{name} {np.mean(_by_seed(found, name, number)):.2f}" for name in (FULL, *OTHERS)
-    )
+def _means(found: Found, name: str) -> str:
+    return tell_means({variant: _by_seed(found, variant, name) for variant in (FULL, *OTHERS)})
 
 
 def _between_seeds(values: Sequence[float]) -> float:

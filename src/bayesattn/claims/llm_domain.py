@@ -9,6 +9,7 @@ words before the last one shuffled: the same tokens, as often, without the domai
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
+from bayesattn.ledger.words import tell_means
 from bayesattn.linear import gram, shares
 from bayesattn.models.open import DEFAULT
 from bayesattn.probes.llm.capture import capture_prompts
@@ -116,10 +118,7 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
         null = float(np.mean([one.shuffled.gain for one in found.values()]))
         written = [one.written for one in found.values()]
         judgement = judge_effect([one.gain for one in written], null=null, minimum=LEAST_GAIN)
-        single = ", ".join(
-            f"{domain} {np.mean([one.domains[domain].two for one in written]):.2f}"
-            for domain in DOMAINS
-        )
+        single = tell_means({name: [one.domains[name].two for one in written] for name in DOMAINS})
         mixed = np.mean([one.mixed.two for one in written])
         return Finding(
             judgement,
@@ -160,14 +159,11 @@ def _values(reader: Subject, sets: Mapping[str, PromptSet]) -> tuple[Tensor, Ten
 def read_sets(values: Tensor, bits: Tensor, each: int, seed: int) -> Reading:
     """From values [domains, N, d] and entropies [domains, N]."""
     mixed = _spreads(torch.stack(mixtures(values, each, Generator().manual_seed(seed))))
+    means = {own.name: np.mean([getattr(one, own.name) for one in mixed]) for own in fields(Spread)}
     return Reading(
         domains=dict(zip(DOMAINS, _spreads(values), strict=True)),
         bits=dict(zip(DOMAINS, bits.mean(1).numpy().tolist(), strict=True)),
-        mixed=Spread(
-            share=float(np.mean([one.share for one in mixed])),
-            two=float(np.mean([one.two for one in mixed])),
-            participation=float(np.mean([one.participation for one in mixed])),
-        ),
+        mixed=Spread(**{name: float(mean) for name, mean in means.items()}),
     )
 
 

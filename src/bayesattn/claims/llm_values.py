@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bayesattn.claims.panels import draw_beside, panels
+from bayesattn.claims.panels import draw_measured, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
@@ -24,6 +24,7 @@ from bayesattn.probes.measured import Measured
 from bayesattn.probes.states import CONTROL, SHARE, SPEARMAN, TWO, measure_states
 from bayesattn.stats import judge_all, judge_effect
 
+KINDS = ("values", "outputs", "residual")
 LEAST_SHARE = 0.30
 """The authors' own mark for a dominant axis, on one component or two."""
 LEAST_ORDER = 0.2
@@ -84,7 +85,7 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             each=recipe.each,
             seed=seed,
         )
-        names = ["values", "outputs", "residual", "logits"]
+        names = [*KINDS, "logits"]
         own = capture_prompts(model, prompts.tokens, names)
         # fresh weights of their own for each seed, so that no single draw of them decides
         fresh = capture_prompts(subject(recipe.model, seed), prompts.tokens, names)
@@ -108,9 +109,7 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             highest_bits=float(bits.max()),
             fresh_spread=float(fresh_bits.std()),
             endings=len({tokens[-1] for tokens in prompts.tokens}),
-            values=measured("values"),
-            outputs=measured("outputs"),
-            residual=measured("residual"),
+            **{kind: measured(kind) for kind in KINDS},
         )
 
     def judge(self, tier: Tier, found: Found) -> Finding:
@@ -148,12 +147,8 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             (shares, TWO, "variance on two components"),
             (orders, SPEARMAN, "|Spearman| with entropy"),
         ):
-            rows = {
-                "values": [one.values[name] for one in found.values()],
-                "outputs": [one.outputs[name] for one in found.values()],
-                "residual": [one.residual[name] for one in found.values()],
-            }
-            draw_beside(axes, rows, CONTROL)
+            rows = {kind: [getattr(one, kind)[name] for one in found.values()] for kind in KINDS}
+            draw_measured(axes, rows, CONTROL)
             axes.set(xlabel=label, xlim=(0, 1))
         shares.axvline(LEAST_SHARE, color="grey", ls=":")
         caption = (

@@ -62,9 +62,16 @@ def draw_rows(
     axes.set_yticks(range(len(rows)), list(rows))
 
 
-def draw_beside(axes: Any, rows: Mapping[str, Sequence[Measured]], null: str) -> None:
-    """A row for each name: circles as measured, squares one of the nulls."""
-    nulls = {name: [one.nulls[null] for one in own] for name, own in rows.items()}
+def draw_beside(
+    axes: Any, rows: Mapping[str, Sequence[float]], nulls: Mapping[str, Sequence[float]]
+) -> None:
+    """A row for each name: circles as measured, squares the null."""
     draw_rows(axes, nulls, offset=-0.1, marker="s", color="C1")
+    draw_rows(axes, rows, offset=0.1, color="C0")
+
+
+def draw_measured(axes: Any, rows: Mapping[str, Sequence[Measured]], null: str) -> None:
+    """The same beside one of the nulls of each measurement."""
     values = {name: [one.value for one in own] for name, own in rows.items()}
-    draw_rows(axes, values, offset=0.1, color="C0")
+    nulls = {name: [one.nulls[null] for one in own] for name, own in rows.items()}
+    draw_beside(axes, values, nulls)
