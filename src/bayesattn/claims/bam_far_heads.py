@@ -52,7 +52,6 @@ class FarHeads(Stored):
 
     @property
     def negative(self) -> float:
-        """Share of heads with a negative shape."""
         return float(np.mean([beta < 0 for beta in self.beta]))
 
 
@@ -126,7 +125,6 @@ class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
 
 
 def priors(model: LanguageModel) -> list[GeneralizedGaussian]:
-    """One for each layer."""
     modules = model.model.modules()
     return [module for module in modules if isinstance(module, GeneralizedGaussian)]
 

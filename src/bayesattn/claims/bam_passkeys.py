@@ -71,7 +71,6 @@ class PasskeyRecipe(LanguageRecipe):
 
     @property
     def factors(self) -> list[float]:
-        """The lengths as numbers."""
         return [float(length.removesuffix("x")) for length in self.lengths]
 
     def prompts(self, variant: str, tokens: int) -> tuple[int, int]:
@@ -83,7 +82,6 @@ class PasskeyRecipe(LanguageRecipe):
         return (self.depths // 2 if tokens < 4 * self.few else 3), 1
 
     def accuracy(self, variant: str, seed: int) -> list[float]:
-        """By length."""
         found: list[float] = []
         # without a prior nothing can be left out, and looking for it costs time
         tolerance = None if self.language(variant).prior == "uniform" else self.tolerance

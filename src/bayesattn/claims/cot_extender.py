@@ -83,7 +83,6 @@ class ChainRecipe(TunnelRecipe):
 
     @property
     def depth(self) -> int:
-        """The smallest depth of direct, which is judged."""
         return min(depth for mode, depth in self.arms if mode == "direct")
 
     def hops_tunnels(self) -> dict[str, tuple[Hops, int]]:
@@ -265,7 +264,6 @@ def _measure_arm(recipe: ChainRecipe, training: TunnelTraining, tunnel: Hops) ->
 
 
 def _knees(recipe: ChainRecipe, found: Mapping[int, Chains]) -> str:
-    """Of all arms, with their intervals."""
     told: list[str] = []
     for name in recipe.hops_tunnels():
         knees = [one.arms[name].knee for one in found.values()]

@@ -48,14 +48,12 @@ class EMRecipe(Recipe):
     """Data, steps and the rates to choose from."""
 
     length: int
-    """Positions of a sequence."""
     sequences: int
     """Sequences trained on, all of them in every step."""
     watched: int
     """Sequences to choose rates on, and as many to test on."""
     steps: int
     rates: tuple[float, ...]
-    """Base learning rates."""
     norms: tuple[float, ...]
     """Lengths of a step, where all steps of all schedules are equally long."""
     looks: int = 16
@@ -63,7 +61,6 @@ class EMRecipe(Recipe):
 
     @property
     def at(self) -> list[int]:
-        """Steps to look after."""
         return [round(self.steps * look / self.looks) for look in range(self.looks + 1)]
 
 

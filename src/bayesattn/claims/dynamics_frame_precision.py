@@ -48,7 +48,6 @@ class Doublings(Stored):
 
     @property
     def beyond(self) -> float:
-        """More than on the straight path."""
         return self.training - self.straight
 
 
@@ -56,7 +55,6 @@ class Settling(Stored):
     """Of one training."""
 
     steps: list[int]
-    """Of the checkpoints."""
     training: Mapping[str, Way]
     straight: Mapping[str, Way]
     """The same on the straight path from the first to the last weights."""

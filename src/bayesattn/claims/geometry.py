@@ -103,7 +103,6 @@ def trained_model(tier: Tier, variant: str, seed: int) -> TrainedModel:
 
 
 def each(found: Mapping[int, Mapping[str, P]], variant: str) -> list[P]:
-    """What was found in one variant, seed by seed."""
     return [one[variant] for one in found.values()]
 
 

@@ -18,7 +18,7 @@ from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.ledger.study import Exhibit, Finding, Picture, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Predictor
-from bayesattn.probes.ablation import KINDS, Cut, Loss, errors, measure_ablations
+from bayesattn.probes.ablation import KINDS, Ablations, Cut, Loss, errors, measure_ablations
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.measured import held_out
 from bayesattn.stats import Judgement, judge_all, judge_effect
@@ -100,7 +100,7 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
             head=head,
             times_next=times_next,
             times_whole=times_whole,
-            whole=Errors(mae=table.mae.value, kl=table.kl.value),
+            whole=_errors(table),
             random_mae=table.find("head", 0, 0).mae.nulls["random subspace"],
             bypass_mae=[table.find("layer", at, kind="bypass").mae.value for at in layers],
             costs={kind: costs(kind) for kind in KINDS},
@@ -193,5 +193,5 @@ def _most_costly(model: Predictor, tunnel: Tunnel, sequences: int) -> tuple[int,
     return head, own / max(others, 1e-6), (whole + own) / whole
 
 
-def _errors(loss: Loss) -> Errors:
+def _errors(loss: Loss | Ablations) -> Errors:
     return Errors(mae=loss.mae.value, kl=loss.kl.value)

@@ -129,7 +129,6 @@ class LanguageRecipe(Recipe):
         return LanguageTraining(self.language(variant), own)
 
     def trainings(self, seed: int) -> dict[str, LanguageTraining]:
-        """Of every variant; some differ only after training."""
         return {variant: self.training_of(variant, seed) for variant in self.variants}
 
     def model(self, variant: str, seed: int, tokens: int) -> LanguageModel:

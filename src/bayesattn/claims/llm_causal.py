@@ -44,7 +44,6 @@ class CausalRecipe(Recipe):
     shots: int
     """Pairs in every prompt."""
     axes: int
-    """Random axes."""
     depths: Mapping[str, tuple[float, ...]]
     """Cuts by name, and where in the model they are: 0 is the first layer, 1 the last."""
 
@@ -56,7 +55,6 @@ class Later(Stored):
     order: Sequence[float]
     """As it is, by layer."""
     order_after: Sequence[float]
-    """After the cut."""
     order_random: Sequence[float]
     """Mean after random cuts."""
     decodability: float

@@ -206,7 +206,6 @@ class PriorRecipe(TunnelRecipe):
 
 @cache  # sizing takes a while, and every seed asks again
 def _recurrent(recipe: PriorRecipe) -> Architecture:
-    """Mamba-2 as large as the transformer."""
     tunnel = recipe.tunnel("hmm")
     budget = count_parameters(recipe.training("hmm", EXEMPT, 0).architecture, tunnel)
     return match_parameters(Mamba(layers=recipe.layers, width=recipe.width), tunnel, budget)

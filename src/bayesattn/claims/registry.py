@@ -87,7 +87,6 @@ def _recipe_type(study: type[AnyStudy]) -> type[Recipe]:
 
 
 def all_studies() -> list[AnyStudy]:
-    """Every registered claim, by id."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         import_module(f"{__package__}.{module.name}")
     return [_classes[name]() for name in sorted(_classes)]

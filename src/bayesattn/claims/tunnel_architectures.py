@@ -107,7 +107,6 @@ class EqualStudy(Study[EqualRecipe, M]):
 
     tasks: ClassVar[tuple[str, ...]]
     names: ClassVar[tuple[str, ...]]
-    """Architectures."""
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
         recipe = self.recipes[tier]
@@ -130,7 +129,6 @@ class EqualStudy(Study[EqualRecipe, M]):
         found: Mapping[int, Mapping[str, Mapping[str, S]]],
         value: Callable[[S], float],
     ) -> tuple[Any, list[Any]]:
-        """A panel for each task, a row for each architecture."""
         figure, axes = panels(len(self.tasks), (8, 2.8), sharey=True)
         for panel, task in zip(axes, self.tasks, strict=True):
             own = [one[task] for one in found.values()]
