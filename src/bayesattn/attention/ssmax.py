@@ -135,3 +135,20 @@ def log_in_play(table: Tensor, seen: Visibility, horizon: int) -> Tensor:
 
     log_n = log_visible(within + exempt, torch.float64)
     return (log_n + entropy(near) - entropy(within)).to(table.dtype)
+
+
+def log_seen(ssmax: SSMax, bias: Tensor | None, visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """[B, H or 1, T] the same for any mask [B, 1, T, S] and a log-prior [H, T, S]."""
+    count = visible.sum(dim=-1)[:, 0]
+    if ssmax.horizon is None or bias is None:
+        return log_visible(count, dtype)
+
+    def entropy(where: Tensor) -> Tensor:
+        prior = bias[None].masked_fill(~where, torch.finfo(bias.dtype).min).softmax(-1)
+        prior = prior.masked_fill(~where, 0.0)
+        return -(prior * prior.clamp(min=torch.finfo(prior.dtype).tiny).log()).sum(dim=-1)
+
+    # the nearest ones, counted from the last
+    within = visible & (visible.flip(-1).cumsum(-1).flip(-1) <= ssmax.horizon)
+    log_n = log_visible(count.clamp(max=ssmax.horizon), dtype)
+    return log_n + entropy(visible) - entropy(within)

@@ -51,13 +51,7 @@ class Field:
 
 
 class Form:
-    """A text with {fields}, as tokens.
-
-    Args:
-        tokenizer: of all texts.
-        text: with names of fields in braces.
-        fields: by name.
-    """
+    """A text with names of `fields` in {braces}, as tokens."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, text: str, fields: Mapping[str, Field]

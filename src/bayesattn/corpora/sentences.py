@@ -43,7 +43,6 @@ class Wording:
 
 
 def wording(kind: Kind, values: Values = "numbers") -> Wording:
-    """The pieces of one kind of prompt."""
     if kind == "passkey":
         return Wording(
             "There is an important info hidden inside a lot of irrelevant text. Find it and "

@@ -83,14 +83,8 @@ class Mixture:
 
     Such a prompt is a document of its own; text of the corpus fills the rest of the sequence. What
     a needle hides is given where it first stands: digits that nothing tells are noise, in which a
-    model takes longer to find out how to copy them.
-
-    Args:
-        store: of the corpus.
-        maker: of the prompts; None if `share` is 0.
-        share: probability of a prompt, 0 to 1.
-        length: tokens of a sequence.
-        seed: of the order in which the corpus is read.
+    model takes longer to find out how to copy them. The `seed` decides in which order the corpus is
+    read; there is no `maker` of prompts if the share is 0.
     """
 
     def __init__(

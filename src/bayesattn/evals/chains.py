@@ -123,12 +123,8 @@ def measure_hops(
 ) -> list[HopScores]:
     """Scores by number of hops, on held-out sequences with self-written scratch.
 
-    Args:
-        model: of `tunnel`.
-        tunnel: any mode; without scratch to write there is one chain, the sequence itself.
-        sequences: over all numbers of hops together.
-        chains: how many the model writes for each sequence.
-        seed: of sequences and chains.
+    The model writes `chains` of them for each sequence; without scratch to write there is one, the
+    sequence itself. `sequences` are counted over all numbers of hops together.
     """
     generator = Generator().manual_seed(seed)
     batch = tunnel.sample(sequences, generator)

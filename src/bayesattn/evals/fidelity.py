@@ -39,7 +39,6 @@ class Part:
 
     @property
     def steps(self) -> range:
-        """Numbers of the steps, from 1."""
         return range(self.first, self.first + self.scores["model"].kl.shape[1])
 
     @cached_property
@@ -50,7 +49,6 @@ class Part:
         return {name: _estimates(scores, weights) for name, scores in self.scores.items()}
 
     def curves(self, predictor: str = "model") -> dict[str, list[float]]:
-        """Means over sequences at each step."""
         scores = self.scores[predictor]
         columns = {
             "entropy_model": scores.entropy,

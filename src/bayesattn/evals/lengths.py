@@ -18,11 +18,9 @@ def stretch(tunnel: Tunnel, length: str) -> Tunnel:
 
 
 def token_lengths(text: str, trained: int) -> dict[str, int]:
-    """Number of tokens by what was written, shortest first.
+    """Number of tokens by what was written, such as "1x,8x,4096", shortest first.
 
-    Args:
-        text: separated by commas, each a multiple such as 8x or a number of tokens.
-        trained: tokens of a training sequence.
+    8x is a multiple of `trained`, the tokens of a training sequence.
     """
     lengths: dict[str, int] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):

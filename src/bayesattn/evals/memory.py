@@ -37,12 +37,8 @@ def chunk_size(
 ) -> int:
     """Most tokens to read at once so that caches and states stay within `memory` bytes.
 
-    Args:
-        model: any causal LM.
-        batch: sequences read together.
-        tokens: length of each, the answer included.
-        every: logits are wanted after every token, not after a few.
-        memory: bytes.
+    `batch` sequences of so many `tokens`, answer included, are read together; `every` asks for
+    logits after every token, not after a few.
     """
     config = config_of(model)
     size = model.dtype.itemsize
@@ -107,7 +103,6 @@ def longest_context(model: PreTrainedModel) -> int | None:
 
 
 def check_length(model: PreTrainedModel, tokens: int) -> None:
-    """Raise ValueError if the model has no position for the last of so many tokens."""
     limit = longest_context(model)
     if limit is not None and tokens > limit:
         raise ValueError(
@@ -128,18 +123,13 @@ def _bytes_per_pair(model: PreTrainedModel, heads: int) -> int:
 
 
 class RoomLayer(DynamicLayer):
-    """Keys and values of one layer, views of the rows written so far.
-
-    Args:
-        room: tokens that fit.
-    """
+    """Keys and values of one layer with `room` tokens, views of the rows written so far."""
 
     def __init__(self, room: int) -> None:
         super().__init__()
         self.room = room
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Take the memory when the first keys tell their shape."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self._all_keys, self._all_values = (
             x.new_empty(*x.shape[:2], self.room, x.shape[3]) for x in (key_states, value_states)
@@ -150,7 +140,6 @@ class RoomLayer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write after what is there; all keys and values so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start = self.get_seq_length()

@@ -181,7 +181,6 @@ class _Sheet:
         return [row for row, key in enumerate(self.keys) if key not in answers]
 
     def cells(self, answers: Mapping[str, bool]) -> list[Cell]:
-        """What was answered, by depth."""
         cells: list[Cell] = []
         samples = len(self.keys) // len(self.places)
         for at, place in enumerate(self.places):
@@ -256,14 +255,9 @@ def _continued(reader: Reader, tokens: Tensor, count: int) -> Tensor:
 
 
 class KeptAnswers(dict[str, bool]):
-    """Whether prompts were answered right, by a hash of the prompt.
+    """Whether prompts were answered right, by a hash of the prompt; in memory, or in a `file`, too.
 
-    Args:
-        about: what decides the answers, as plain values.
-        file: where they are kept; in memory only if not given.
-
-    Raises:
-        ValueError: the file holds answers to something else.
+    A file with answers that something else than `about` has decided is refused.
     """
 
     def __init__(self, about: Mapping[str, Any], file: Path | None = None) -> None:

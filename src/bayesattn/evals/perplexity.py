@@ -153,13 +153,7 @@ def held_out(
 ) -> Tensor:
     """Up to `most` sequences [N, length + 1] of text that no training on the corpus has seen.
 
-    Args:
-        corpus: its name, see `bayesattn.corpora.text`.
-        tokenizer: of the model.
-        length: tokens to predict in each.
-        most: sequences.
-        whole: only beginnings of documents that are long enough; else all text joined, as if it
-            were one.
+    `whole` takes only beginnings of documents that are long enough; else all text is joined.
     """
     store = prepare(corpus, tokenizer)
     texts = store.documents("heldout", at_least=length + 1 if whole else 1)

@@ -159,8 +159,8 @@ def read_rows(
         rows: tokens.
         asked: indices in a row after which logits are wanted.
         extra: further tokens that the reader must have room for.
-        memory: bytes that reading may take beyond the model.
-        tolerance: share of the posterior that attention may leave out.
+        memory: as of `Reader`.
+        tolerance: as of `Reader`.
         tell: called after every chunk with the work it was; see `reading_work`.
     """
     size, width = rows.shape[1], _width(model)
@@ -192,7 +192,6 @@ def reading_work(model: PreTrainedModel, rows: Tensor, asked: Sequence[int]) -> 
 
 
 def check_tolerance(model: PreTrainedModel, tolerance: float | None) -> None:
-    """Raise ValueError if the model cannot leave out keys."""
     if tolerance is None:
         return
     if model.config.model_type != "bayesattn" or model.device.type != "cpu":
@@ -221,7 +220,6 @@ def _width(model: PreTrainedModel) -> int:
 
 
 def _common(a: Tensor, b: Tensor) -> int:
-    """How many leading tokens are equal."""
     different = (a != b).nonzero()
     return int(different[0]) if len(different) else len(a)
 

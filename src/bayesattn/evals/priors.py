@@ -90,7 +90,6 @@ class Priors:
         return list(dict.fromkeys(head.layer for head in self.heads))
 
     def counts(self) -> dict[str, int]:
-        """Heads of each class."""
         return dict(Counter(head.kind for head in self.heads if head.kind is not None))
 
     def to_json(self) -> dict[str, Any]:
@@ -154,10 +153,7 @@ def measure_priors(language_model: LanguageModel, run: Run | None = None) -> Pri
 def factors_on_passkey(language_model: LanguageModel, depth: float = 0.5, seed: int = 0) -> Factors:
     """Factors on a passkey prompt that fills a training sequence, or 512 tokens of it.
 
-    Args:
-        language_model: one of ours.
-        depth: of the needle, 0 to 1.
-        seed: of the hidden value.
+    `depth` is that of the needle, 0 to 1; `seed` decides the hidden value.
     """
     model = _ours(language_model)
     maker = NeedleMaker(language_model.tokenizer)
@@ -214,7 +210,6 @@ def _ours(language_model: LanguageModel) -> BayesForCausalLM:
 
 
 def _attending(model: BayesForCausalLM) -> list[tuple[int, BayesAttention]]:
-    """Number and attention of every layer that attends."""
     layers = [layer for layer in model.model.layers if isinstance(layer, BayesDecoderLayer)]
     return [(number, layer.self_attn) for number, layer in enumerate(layers) if layer.attends]
 

@@ -58,12 +58,9 @@ class DecoderChoices(Strict):
     def decoder(
         self, length: int, build: Callable[..., BayesConfig] = BayesConfig, **given: Any
     ) -> BayesConfig:
-        """The config of the model.
+        """The config of the model for training sequences of `length` tokens.
 
-        Args:
-            length: tokens of a training sequence.
-            build: makes the config, for example one of `SIZES`, from the fields that were chosen.
-            given: fields to replace.
+        `build` makes it from the chosen fields, for example one of `SIZES`; `given` replace some.
         """
         chosen: dict[str, Any] = {}
         for one in FIELDS:

@@ -63,7 +63,6 @@ class Header(NamedTuple):
         return LlamaConfig(**{**named, "tie_word_embeddings": tied, **changes})
 
     def weights(self) -> dict[str, Tensor]:
-        """All tensors by their names in transformers, float32."""
         stored = load_gguf_state_dict(self.tensors)
         heads = {
             "attn_q": self.metadata["llama.attention.head_count"],

@@ -120,12 +120,7 @@ def empty_model(config: PreTrainedConfig, name: str) -> PreTrainedModel:
 
 
 def read_config(source: Source, changes: Mapping[str, Any] | None = None) -> Any:
-    """The config, from disk if it is there; refuses what is no causal language model.
-
-    Args:
-        source: where the model is.
-        changes: settings to replace.
-    """
+    """The config with some `changes`; refuses what is no causal language model."""
     changes = changes or {}
     header = quick_header_of(source)
     if header is not None:
@@ -163,9 +158,7 @@ def gguf_options(source: Source) -> dict[str, Any]:
 def fetch(source: Source, call: Callable[..., Any]) -> Any:
     """`call` with what is on this machine, and only for names of the hub with the hub.
 
-    Args:
-        source: where the model is.
-        call: takes the arguments of `from_pretrained` that say where to look.
+    It takes the arguments of `from_pretrained` that say where to look.
     """
     where = {"pretrained_model_name_or_path": source.location, "revision": source.revision}
     if source.revision is None:

@@ -22,8 +22,8 @@ from transformers.masking_utils import (
     sliding_window_overlay,
 )
 
-from bayesattn.attention.kernels.dense import repeat_heads, softmax, weigh
-from bayesattn.attention.ssmax import SSMax, log_visible, temperature
+from bayesattn.attention.kernels.dense import repeat_heads, weigh
+from bayesattn.attention.ssmax import log_seen, temperature
 from bayesattn.attention.terms import table_of
 from bayesattn.models.layers import attend_and_record
 from bayesattn.models.layout import left_padding
@@ -185,7 +185,7 @@ def _attend_dense(
     table = table_of(prior, len(index), wide)
     log_prior = None if table is None else table[:, distance.clamp(min=0)]
     if ssmax is not None:
-        temper = temperature(ssmax.scale.to(wide), _log_n(ssmax, log_prior, visible, wide))
+        temper = temperature(ssmax.scale.to(wide), log_seen(ssmax, log_prior, visible, wide))
         query = (query * temper[..., None]).to(query.dtype)
         if log_prior is not None and ssmax.scope == "content+prior":
             log_prior = log_prior * temper[..., None]
@@ -196,23 +196,6 @@ def _attend_dense(
     posterior = weigh(query, key, log_prior, visible, factor)
     output = posterior.to(value.dtype) @ repeat_heads(value, heads)
     return output.transpose(1, 2).contiguous(), posterior
-
-
-def _log_n(ssmax: SSMax, bias: Tensor | None, visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """[B, H or 1, T] what SSMax scales with, for a bias [H, T, S] and a mask [B, 1, T, S]."""
-    count = visible.sum(dim=-1)[:, 0]
-    if ssmax.horizon is None or bias is None:
-        return log_visible(count, dtype)
-    # the nearest ones, counted from the last
-    within = visible & (visible.flip(-1).cumsum(-1).flip(-1) <= ssmax.horizon)
-    grown = _entropy(bias, visible) - _entropy(bias, within)
-    return log_visible(count.clamp(max=ssmax.horizon), dtype) + grown
-
-
-def _entropy(bias: Tensor, visible: Tensor) -> Tensor:
-    """[B, H, T] of the prior over the visible keys."""
-    prior = softmax(bias[None], visible)
-    return -(prior * prior.clamp(min=torch.finfo(prior.dtype).tiny).log()).sum(dim=-1)
 
 
 def _structure(mask_function: Callable[..., Any]) -> tuple[int | None, Tensor | None] | None:

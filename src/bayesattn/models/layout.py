@@ -43,14 +43,7 @@ def lay_out(
 ) -> Layout:
     """Lay out a call on `shape` = (B, T) new tokens.
 
-    Args:
-        config: for the sliding window and the exempt prefix.
-        shape: batch size and number of new tokens.
-        device: of the tokens.
-        cache: tokens seen earlier; it is read, not updated.
-        attention_mask: [B, past + T], 0 for padding on the left (or, harmlessly, on the right).
-        position_ids: [B or 1, T]; if they restart at 0 without a cache, they mark packed documents.
-        document_ids: [B, T], one number per document.
+    The other arguments are those of `BayesModel.forward`. The cache is read, not updated.
     """
     batch, new = shape
     past = 0 if cache is None else int(cache.get_seq_length())

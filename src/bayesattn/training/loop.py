@@ -55,12 +55,7 @@ def train(
 ) -> Result:
     """Train `model` in place, from the run's last checkpoint if it has one.
 
-    Args:
-        task: data, loss and evaluation.
-        model: with its initial weights, the same whenever the run is resumed.
-        config: the one that the run was created with.
-        run: where checkpoints and metrics go.
-        progress: whether to show a bar if standard error is a terminal.
+    The initial weights of the model and the config must be the same whenever the run is resumed.
 
     Raises:
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
@@ -101,9 +96,6 @@ def train_run(
         folder: one with another config is refused.
         progress: whether to show a bar if standard error is a terminal.
         command: what was typed, for the record.
-
-    Raises:
-        Interrupted: after Ctrl-C, with everything saved; it names the command that goes on.
     """
     training: TrainConfig = parts["training"]
     require_tracker(training.track)

@@ -70,7 +70,6 @@ def load_optimizer_tensors(model: nn.Module, optimizers: list[Optimizer], tensor
 
 
 def _take_hidden(model: nn.Module, groups: list[dict[str, Any]]) -> list[nn.Parameter]:
-    """Remove hidden matrices from the group with weight decay, and return them."""
     hidden = {
         id(parameter)
         for name, module in model.named_modules()

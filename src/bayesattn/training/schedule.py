@@ -25,13 +25,6 @@ def warmup_stable_decay(
     D = decay · steps
 
     The first step already moves and the last one still does: neither factor is ever 0.
-
-    Args:
-        step: updates made so far.
-        steps: updates in all.
-        warmup: share of the steps in which it rises.
-        decay: share of the steps, at the end, in which it falls.
-        floor: what it falls to.
     """
     rising = (step + 1) / max(warmup * steps, 1)
     falling = floor + (1 - floor) * ((steps - step) / max(decay * steps, 1))
@@ -88,12 +81,7 @@ def step_seed(
 ) -> int:
     """Seed of one step of one process: mix(hash(purpose, seed) + step · processes + rank).
 
-    Args:
-        seed: of the whole training.
-        step: updates made so far.
-        rank: of this process.
-        processes: that train together.
-        purpose: "data" for the batch, "noise" for what the model draws itself, such as dropout.
+    "data" is for the batch, "noise" for what the model draws itself, such as dropout.
     """
     digest = hashlib.sha256(f"{purpose} {seed}".encode()).digest()
     start = int.from_bytes(digest[:4], "little")
