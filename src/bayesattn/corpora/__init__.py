@@ -1,8 +1,7 @@
 """Corpora: what language models read.
 
 documents (text.py) -> tokens (tokenizers.py) -> a store on disk (store.py) -> sequences
-(sequences.py); and prompts that hide a needle (forms.py, sentences.py) in a haystack
-(haystacks.py, needles.py).
+(sequences.py); and prompts that hide a needle (forms.py, sentences.py) in a haystack (needles.py).
 """
 
 from bayesattn.corpora.needles import NeedleMaker, Prompts

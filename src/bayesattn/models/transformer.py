@@ -193,15 +193,8 @@ class BayesModel(BayesPreTrainedModel):
                     "gradient checkpointing would drop past_key_values; pass the whole sequence"
                 )
             past_key_values, use_cache = None, False
-        layout = lay_out(
-            self.config,
-            (x.shape[0], x.shape[1]),
-            x.device,
-            past_key_values,
-            attention_mask,
-            position_ids,
-            document_ids,
-        )
+        shape, given = (x.shape[0], x.shape[1]), (attention_mask, position_ids, document_ids)
+        layout = lay_out(self.config, shape, x.device, past_key_values, *given)
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training
         if use_cache and past_key_values is None and layout.documents is None:
@@ -262,17 +255,9 @@ class BayesForCausalLM(BayesPreTrainedModel, GenerationMixin):
         logits only the last `logits_to_keep` are computed, or those at given indices; 0 means all.
         """
         start = self._first_kept(logits_to_keep, input_ids, inputs_embeds, kwargs)
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-            document_ids=document_ids,
-            start=start,
-            **kwargs,
-        )
+        seen = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
+        more = {"use_cache": use_cache, "document_ids": document_ids, "start": start}
+        outputs = self.model(*seen, **more, **kwargs)
         hidden = outputs.last_hidden_state
         if isinstance(logits_to_keep, int):
             hidden = hidden[:, -logits_to_keep:]
@@ -283,11 +268,7 @@ class BayesForCausalLM(BayesPreTrainedModel, GenerationMixin):
         if labels is not None:
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
         return CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+            loss, logits, outputs.past_key_values, outputs.hidden_states, outputs.attentions
         )
 
     def _first_kept(

@@ -19,12 +19,20 @@ from bayesattn.checks import Strict
 from bayesattn.tunnels import Tunnel
 
 
-class Body(nn.Module, ABC):
-    """Causal layers over embeddings [B, T, D]."""
+class Body(nn.Module):
+    """Causal `layers` over embeddings [B, T, D], one after the other."""
 
-    @abstractmethod
+    layers: nn.ModuleList
+
     def stages(self, x: Tensor) -> Iterator[Tensor]:
         """The states [B, T, D] that enter the first layer, then those that leave each layer."""
+        yield x
+        for layer in self.layers:
+            x = self.step(layer, x)
+            yield x
+
+    def step(self, layer: nn.Module, x: Tensor) -> Tensor:
+        return layer(x)
 
     def forward(self, x: Tensor) -> Tensor:
         for state in self.stages(x):

@@ -77,12 +77,6 @@ class MLPBody(Body):
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
-    def stages(self, x: Tensor) -> Iterator[Tensor]:
-        yield x
-        for layer in self.layers:
-            x = layer(x)
-            yield x
-
 
 class MLPLayer(nn.Module):
     """Pre-norm residual layer: context if there is any, then feed-forward."""

@@ -11,8 +11,6 @@ time whose backward is quadratic in the length, and the second one as matrix pro
 
 import logging
 import math
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,11 +40,8 @@ class LSTMBody(Body):
         super().__init__()
         self.layers = nn.ModuleList(nn.LSTM(width, width, batch_first=True) for _ in range(layers))
 
-    def stages(self, x: Tensor) -> Iterator[Tensor]:
-        yield x
-        for layer in self.layers:
-            x, _ = layer(x)
-            yield x
+    def step(self, layer: nn.Module, x: Tensor) -> Tensor:
+        return layer(x)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,30 +99,17 @@ class MambaBody(Body):
         super().__init__()
         self.layers = Mamba2Model(config).layers
 
-    def stages(self, x: Tensor) -> Iterator[Tensor]:
-        yield x
-        for layer in self.layers:
-            with _no_advice_on(x.device.type):
-                x = layer(x)
-            yield x
+    def step(self, layer: nn.Module, x: Tensor) -> Tensor:
+        if x.device.type != "cpu":
+            return layer(x)
+        logger = logging.getLogger("transformers.integrations.hub_kernels")
+        logger.addFilter(_no_advice)
+        try:
+            return layer(x)
+        finally:
+            logger.removeFilter(_no_advice)
 
 
-class _Advice(logging.Filter):
-    """Drops the advice to install kernels."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return "falling back to its reference PyTorch implementation" not in record.getMessage()
-
-
-@contextmanager
-def _no_advice_on(device: str) -> Generator[None]:
+def _no_advice(record: logging.LogRecord) -> bool:
     """On a CPU do not say that kernels are missing: they are for GPUs only."""
-    if device != "cpu":
-        yield
-        return
-    logger, advice = logging.getLogger("transformers.integrations.hub_kernels"), _Advice()
-    logger.addFilter(advice)
-    try:
-        yield
-    finally:
-        logger.removeFilter(advice)
+    return "falling back to its reference PyTorch implementation" not in record.getMessage()
