@@ -20,7 +20,7 @@ from transformers import (
 from bayesattn.models import hugging_face
 from bayesattn.models import plan as planning
 from bayesattn.models import source as locating
-from bayesattn.models.gguf import quick_header
+from bayesattn.models.hugging_face import quick_header
 from bayesattn.models.open import SourceError, find
 from bayesattn.models.plan import plan
 from bayesattn.probes.llm import subject as sources

@@ -60,11 +60,9 @@ class Perplexity:
         return [*rows, self._row(0, count)]
 
     def to_json(self) -> dict[str, Any]:
+        tensors = ("losses", "short")
         return {
-            "model": self.model,
-            "trained": self.trained,
-            "window": self.window,
-            "tolerance": self.tolerance,
+            **{name: value for name, value in vars(self).items() if name not in tensors},
             "sequences": len(self.losses),
             "windows": self.by_window(),
             "lengths": self.by_length(),

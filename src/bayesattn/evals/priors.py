@@ -94,15 +94,10 @@ class Priors:
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the densities."""
-        return {
-            "model": self.model,
-            "prior": self.prior,
-            "length": self.length,
-            "reach_share": REACH,
-            "classes": self.counts(),
-            "heads": [head.to_json() for head in self.heads],
-            "movement": self.movement and self.movement.to_json(),
-        }
+        moved = self.movement and self.movement.to_json()
+        about = {"model": self.model, "prior": self.prior, "length": self.length}
+        about |= {"reach_share": REACH, "classes": self.counts(), "movement": moved}
+        return about | {"heads": [head.to_json() for head in self.heads]}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
+from transformers.integrations.gguf.reader import read_gguf_metadata
 
 from bayesattn.models.hugging_face import empty_model, gguf_options, longest_input
 from bayesattn.models.open import language_config, parse_dtype
@@ -151,7 +152,6 @@ def _quantised(source: Source, config: Any) -> str | None:
         return None if method is None else str(dict(method).get("quant_method", "fewer bits"))
     gguf_options(source)
     from gguf import LlamaFileType
-    from transformers.integrations.gguf.reader import read_gguf_metadata
 
     metadata, _ = read_gguf_metadata(str(source.files[0]))
     name = LlamaFileType(metadata.get("general.file_type", LlamaFileType.GUESSED)).name

