@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from bayesattn.corpora.text import CorpusError
 
 BUILT_IN = ("bytes", "words")
-BOS, EOS, PAD = SPECIAL = ("<bos>", "<eos>", "<pad>")
+SPECIAL = ("<bos>", "<eos>", "<pad>")
 WORDS_FILE = Path(__file__).parent / "words.json"
 """Written by `make_words_tokenizer` in tests/corpora/words.py."""
 
@@ -86,11 +86,10 @@ def _words() -> Tokenizer:
 
 
 def _fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    special = {f"{token.strip('<>')}_token": token for token in SPECIAL}
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token=BOS,
-        eos_token=EOS,
-        pad_token=PAD,
+        **special,
         clean_up_tokenization_spaces=False,
         split_special_tokens=True,
         model_input_names=["input_ids", "attention_mask"],
