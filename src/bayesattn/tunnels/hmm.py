@@ -12,7 +12,7 @@ shown. Shapes: S states, O symbols, K steps.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -26,18 +26,19 @@ from bayesattn.tunnels.sampling import Rows, integers, sample_chain, sample_obse
 Header = Literal["rows", "tokens"]
 
 
-@dataclass(frozen=True)
-class RowLayout:
+class _Layout(NamedTuple):
+    states: int
+    symbols: int
+    length: int
+    rows: Rows
+
+
+class RowLayout(_Layout):
     """One position per matrix row, then one per observation; float32 features.
 
     Features: [log T row (S) | log E row (O) | row index (S) | observed symbol (O)], the last two
     one-hot; whatever does not apply to a position is zero. T = 2·S + K positions.
     """
-
-    states: int
-    symbols: int
-    length: int
-    rows: Rows
 
     @property
     def shape(self) -> Shape:
@@ -76,19 +77,12 @@ class RowLayout:
         return inputs[:, self.shape.prefix :, -self.symbols :].argmax(-1)
 
 
-@dataclass(frozen=True)
-class TokenLayout:
+class TokenLayout(_Layout):
     """[TRANS] T [EMIT] E [SEP] ([OBS] o_t) × K, one token per matrix entry, row by row.
 
-    Tokens: one per probability from `least` to `units` units, then TRANS, EMIT, SEP, OBS, then
+    Tokens: one per probability of the grid, the least first, then TRANS, EMIT, SEP, OBS, then
     the symbols. With 5 states, 5 symbols, hundredths from 0.05 on: vocabulary 105, header 53.
     """
-
-    states: int
-    symbols: int
-    length: int
-    units: int
-    least: int
 
     @property
     def shape(self) -> Shape:
@@ -101,13 +95,18 @@ class TokenLayout:
     @property
     def _special(self) -> int:
         """The token TRANS."""
-        return self.units - self.least + 1
+        return self._units - self.rows.least + 1
+
+    @property
+    def _units(self) -> int:
+        assert self.rows.units is not None, "tokens need a grid"
+        return self.rows.units
 
     def header(self, transition: Tensor, emission: Tensor) -> Tensor:
         """[B, prefix] from [B, S, S] and [B, S, O]."""
         mark = torch.full((len(transition), 1), self._special, device=transition.device)
         entries = [
-            (matrix * self.units).round().long().flatten(1) - self.least
+            (matrix * self._units).round().long().flatten(1) - self.rows.least
             for matrix in (transition, emission)
         ]
         return torch.cat([mark, entries[0], mark + 1, entries[1], mark + 2], dim=1)
@@ -115,7 +114,7 @@ class TokenLayout:
     def matrices(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Transition and emission matrix, float64."""
         states, symbols = self.states, self.symbols
-        entries = (inputs[:, : self.shape.prefix] + self.least).double() / self.units
+        entries = (inputs[:, : self.shape.prefix] + self.rows.least).double() / self._units
         middle = 1 + states * states
         return (
             entries[:, 1:middle].reshape(-1, states, states),
@@ -223,10 +222,8 @@ class HMM(Tunnel, name="hmm"):
 
     @property
     def _layout(self) -> RowLayout | TokenLayout:
-        units, least = self._rows.units, self._rows.least
-        if self.header == "rows" or units is None:
-            return RowLayout(self.states, self.symbols, self.length, self._rows)
-        return TokenLayout(self.states, self.symbols, self.length, units, least)
+        layout = RowLayout if self.header == "rows" else TokenLayout
+        return layout(self.states, self.symbols, self.length, self._rows)
 
     def _shown(self, inputs: Tensor, states: Tensor) -> Batch:
         transition, emission = self._layout.matrices(inputs)
