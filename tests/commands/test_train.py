@@ -71,6 +71,14 @@ def test_each_choice_reaches_the_model(train, name):
     assert getattr(train(*words.split()), name) == expected
 
 
+@pytest.mark.parametrize("train", [lm, tunnel])
+def test_switches_can_be_set_both_ways_whatever_their_default(train, capsys):
+    assert [train(flag).ssmax for flag in ("--ssmax", "--no-ssmax")] == [True, False]
+    with pytest.raises(SystemExit):
+        train("--help")
+    assert "--ssmax, --no-ssmax" in capsys.readouterr().out
+
+
 def test_relative_choices():
     assert lm("--ssmax-horizon", "0.5x", "--length", "128").ssmax_horizon == 64
     assert lm("--length", "90").max_position_embeddings == 90
