@@ -113,15 +113,8 @@ class LanguageRecipe(Recipe):
 
     def training(self, seed: int) -> TrainConfig:
         """How, the same for all that do not say otherwise."""
-        return TrainConfig(
-            steps=self.steps,
-            batch_size=self.batch_size,
-            accumulate=self.accumulate,
-            precision=self.precision,
-            lr=self.lr,
-            seed=seed,
-            threads=1,
-        )
+        same = ("steps", "batch_size", "accumulate", "precision", "lr")
+        return TrainConfig(**{name: getattr(self, name) for name in same}, seed=seed, threads=1)
 
     def training_of(self, variant: str, seed: int) -> LanguageTraining:
         config, rate = self.training(seed), VARIANTS[variant].rate
