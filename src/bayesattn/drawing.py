@@ -76,6 +76,19 @@ def add_colour_bar(image: Any, panels: Any, **place: Any) -> Any:
     return bar
 
 
+def panels(
+    width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
+) -> tuple[Any, Any]:
+    """A figure of so many inches and its axes [rows, columns]; options of `Figure.subplots`.
+
+    Any, since matplotlib's own types leave much unknown.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
 def check_format(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"The image {path} must end in one of {', '.join(FORMATS)}")

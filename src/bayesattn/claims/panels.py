@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bayesattn import drawing
 from bayesattn.drawing import COLOURS
 from bayesattn.probes.measured import Measured
 
@@ -15,15 +16,9 @@ MARKS = ("", "o", "s", "^", "D")
 def panels(
     count: int = 1, size: tuple[float, float] = (8, 3.4), **options: Any
 ) -> tuple[Any, list[Any]]:
-    """A figure and its axes, from left to right; `options` are those of `Figure.subplots`.
-
-    Any, since matplotlib's own types leave much unknown.
-    """
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False, **options)
-    return figure, list(axes[0])
+    """A figure and its axes, from left to right; `options` are those of `Figure.subplots`."""
+    figure, (axes,) = drawing.panels(*size, columns=count, **options)
+    return figure, list(axes)
 
 
 def mean_curve(found: Mapping[int, M], curve: Callable[[M], Sequence[float]]) -> list[float]:

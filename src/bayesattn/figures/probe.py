@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bayesattn import drawing
 from bayesattn.bits import entropy
 from bayesattn.drawing import COLOURS, GREY, Picture, add_colour_bar, house_style
 from bayesattn.dynamics.model import head_dynamics
@@ -81,7 +82,7 @@ def draw_focusing(found: list[Focus]) -> Picture:
     """Entropy, and mass by role, of every layer over the steps."""
     layers = [focus for focus in found if focus.head is None]
     names = list(dict.fromkeys(name for focus in layers for name in focus.by_step))
-    figure, (panels,) = _panels(3.2 * len(names) + 0.6, 3, 1, len(names), sharex=True)
+    figure, (panels,) = drawing.panels(3.2 * len(names) + 0.6, 3, 1, len(names), sharex=True)
     for axes_, name in zip(panels, names, strict=True):
         for focus in layers:
             if name in focus.by_step:
@@ -108,7 +109,7 @@ def draw_manifold(subject: TunnelSubject) -> Picture:
     }
     last = max(layer for layer, _ in states["trained"])
     kinds = [kind for layer, kind in states["trained"] if layer == last]
-    figure, panels = _panels(3 * len(kinds) + 1, 5.4, 2, len(kinds))
+    figure, panels = drawing.panels(3 * len(kinds) + 1, 5.4, 2, len(kinds))
     dots: Any = None
     for row, name in enumerate(states):
         for column, kind in enumerate(kinds):
@@ -139,7 +140,7 @@ def draw_ablation(found: Ablations) -> Picture:
     columns += ["bypass"]
     count = max(1, len(kinds))
     width = 0.62 * len(columns) * count + 1.6
-    figure, (panels,) = _panels(width, 0.5 * layers + 1.6, 1, count, sharey=True)
+    figure, (panels,) = drawing.panels(width, 0.5 * layers + 1.6, 1, count, sharey=True)
     top = max(1.0, *(loss.kl.value for loss in found.losses))
     image: Any = None
     for axes_, kind in zip(panels, kinds or ["bypass"], strict=True):
@@ -173,7 +174,7 @@ def draw_ablation(found: Ablations) -> Picture:
 
 def draw_drift(found: Drift) -> Picture:
     """Every curve over the checkpoints, as a share of where it began."""
-    figure, (panels,) = _panels(8.4, 3.3, 1, 2, sharey=True)
+    figure, (panels,) = drawing.panels(8.4, 3.3, 1, 2, sharey=True)
     paths = {"training": found.trained, "straight path": found.straight}
     for axes_, (title, path) in zip(panels, paths.items(), strict=True):
         for name, colour in zip(("attention", "values", "frame", "mae"), COLOURS, strict=False):
@@ -208,7 +209,7 @@ def draw_advantage(subject: TunnelSubject) -> Picture:
         # the loss is a mean over sequences and steps; undone, for numbers that can be compared
         shown[name] = advantage.sum(0)[:, batch.scored] * len(batch.scored)
     heads = shown["trained"].shape[0]
-    figure, panels = _panels(1.9 * heads + 1.2, 4.2, 2, heads, sharex=True, sharey=True)
+    figure, panels = drawing.panels(1.9 * heads + 1.2, 4.2, 2, heads, sharex=True, sharey=True)
     top = max(float(advantage.abs().max()) for advantage in shown.values()) or 1.0
     norm = SymLogNorm(top / 100, vmin=-top, vmax=top)
     seen = torch.arange(batch.inputs.shape[1]) <= batch.scored[:, None]
@@ -235,7 +236,7 @@ def draw_plane(found: LanguageExamination) -> Picture:
     last = max(states.layer for states in found.states)
     shown = [states for states in found.states if states.layer == last]
     rows = 1 if found.control_bits is None else 2
-    figure, panels = _panels(3 * len(shown) + 1, 2.7 * rows + 0.3, rows, len(shown))
+    figure, panels = drawing.panels(3 * len(shown) + 1, 2.7 * rows + 0.3, rows, len(shown))
     for column, states in enumerate(shown):
         planes: list[Any] = [(states.plane, found.bits, states.kind, None)]
         if states.control_plane is not None:
@@ -262,7 +263,7 @@ def draw_keys(found: Sequence[LanguageExamination]) -> Picture:
         "tokens, as attended to": AS_ATTENDED,
         "heads": HEADS,
     }
-    figure, (panels,) = _panels(11, 3, 1, len(kinds), sharex=True)
+    figure, (panels,) = drawing.panels(11, 3, 1, len(kinds), sharex=True)
     by_model = {one.name: one.keys for one in found}
     _draw_depth(panels, kinds, by_model, RANDOM, None)
     panels[0].set_ylabel("mean |cos|")
@@ -281,7 +282,7 @@ def draw_attention(found: Sequence[LanguageExamination]) -> Picture:
         "the same without the first key": WITHOUT_SINK,
         "mass on the first key": SINK,
     }
-    figure, (panels,) = _panels(9.6, 3, 1, len(kinds), sharex=True, sharey=True)
+    figure, (panels,) = drawing.panels(9.6, 3, 1, len(kinds), sharex=True, sharey=True)
     by_model = {one.name: one.attention.layers if one.attention else [] for one in found}
     _draw_depth(panels, kinds, by_model, None, 1.03)
     caption = (
@@ -330,14 +331,6 @@ def _axis_label(states: States, null: str | None) -> str:
         for name in (SHARE, SPEARMAN)
     )
     return f"PC 1 ({share:.0%}), ρ with entropy {order:.2f}"
-
-
-def _panels(width: float, height: float, rows: int, columns: int, **shared: Any) -> tuple[Any, Any]:
-    """A figure of so many inches, and its axes [rows, columns]."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
 def _scatter(axes_: Any, points: Any, bits: Any, title: str, size: float) -> Any:

@@ -1,17 +1,15 @@
 """Pictures of SULA: entropy beside Bayes, states beside entropy, cuts beside random cuts."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
-from bayesattn.drawing import COLOURS, GREY, Picture, house_style
+import numpy as np
+
+from bayesattn.drawing import COLOURS, GREY, Picture, house_style, panels
 from bayesattn.probes.llm.causal import Intervention
 from bayesattn.probes.llm.ordering import first_component
 from bayesattn.probes.llm.sula import BLIND, FIXED, MAIN
 from bayesattn.probes.llm.sula_answers import Answers
 from bayesattn.probes.llm.sula_examination import SulaFound
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 HEADINGS = {
     "entropy": "What it believes, beside exact Bayes",
@@ -28,10 +26,7 @@ def pictures(found: SulaFound, answers: Mapping[str, Answers]) -> list[Picture]:
 
 def draw_entropy(found: SulaFound) -> Picture:
     """H of the model by number of pairs, every condition, beside both targets."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
-    axes: Axes = figure.subplots()
+    figure, ((axes,),) = panels(6.4, 3.2)
     by_shots = [one for one in found.calibration if one.shots is not None]
     main = [one for one in by_shots if one.condition == MAIN]
     places = range(len(main))
@@ -39,14 +34,12 @@ def draw_entropy(found: SulaFound) -> Picture:
     axes.plot(places, [one.predictive for one in main], color=GREY, ls="--", label="H_pred")
     for at, name in enumerate(dict.fromkeys(one.condition for one in by_shots)):
         own = [one for one in by_shots if one.condition == name]
-        ends = [one.model.interval or (one.model.value,) * 2 for one in own]
+        values = np.array([one.model.value for one in own])
+        ends = np.array([one.model.interval or (one.model.value,) * 2 for one in own]).T
         axes.errorbar(
             [place + 0.05 * (at - 2) for place in places],
-            [one.model.value for one in own],
-            yerr=[
-                [one.model.value - low for one, (low, _) in zip(own, ends, strict=True)],
-                [high - one.model.value for one, (_, high) in zip(own, ends, strict=True)],
-            ],
+            values,
+            yerr=abs(ends - values),
             color=COLOURS[at % len(COLOURS)],
             marker="o",
             ms=4,
@@ -66,29 +59,20 @@ def draw_entropy(found: SulaFound) -> Picture:
 
 def draw_movement(layer: int, answers: Mapping[str, Answers]) -> Picture:
     """First component of values over entropy: pairs vary, length fixed, labels masked."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3), layout="constrained")
     names = [name for name in (MAIN, FIXED, BLIND) if name in answers]
-    panels: Any = figure.subplots(1, len(names), squeeze=False)[0]
-    for axes, name in zip(panels, names, strict=True):
+    figure, (row,) = panels(9, 3, columns=len(names))
+    for axes, name in zip(row, names, strict=True):
         condition = answers[name].condition
         scores = first_component(answers[name].values[layer][None]).scores[0]
         shots = condition.shots
         for at, k in enumerate(shots.unique().tolist()):
             own = shots == k
-            colour = COLOURS[at % len(COLOURS)]
-            axes.scatter(
-                condition.unaware_bits[own],
-                scores[own],
-                s=9,
-                color=colour,
-                label=f"k = {k}",
-            )
+            style = {"s": 9, "color": COLOURS[at % len(COLOURS)], "label": f"k = {k}"}
+            axes.scatter(condition.unaware_bits[own], scores[own], **style)
         axes.set(title=name, xlabel="H_post, bits")
         axes.title.set_fontsize("medium")
-    panels[0].set_ylabel(f"PC 1 of the values, layer {layer}")
-    panels[0].legend(fontsize=8)
+    row[0].set_ylabel(f"PC 1 of the values, layer {layer}")
+    row[0].legend(fontsize=8)
     caption = (
         "First component of the last token's values over the entropy that the labels leave. Left, "
         "length and evidence go together; middle, all prompts are equally long; right, the same "
@@ -99,10 +83,7 @@ def draw_movement(layer: int, answers: Mapping[str, Answers]) -> Picture:
 
 def draw_intervention(found: Intervention) -> Picture:
     """Dose and response, and the whole cut among random ones."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3), layout="constrained")
-    dose, later, among = figure.subplots(1, 3)
+    figure, ((dose, later, among),) = panels(9, 3, columns=3)
     keeps = sorted(found.doses)
     costs = [found.doses[keep].divergence for keep in keeps]
     dose.plot(keeps, costs, "o-", color=COLOURS[0])
@@ -116,13 +97,8 @@ def draw_intervention(found: Intervention) -> Picture:
     components = [one.divergence for one in found.components]
     among.axvline(cost.value, color=COLOURS[1], label="the axis")
     spread = cost.deviation or 0.0
-    among.axvspan(
-        cost.random - spread,
-        cost.random + spread,
-        color=GREY,
-        alpha=0.4,
-        label="random axes, ± 1 σ",
-    )
+    ends = (cost.random - spread, cost.random + spread)
+    among.axvspan(*ends, color=GREY, alpha=0.4, label="random axes, ± 1 σ")
     among.plot(components, range(2, 2 + len(components)), "o", color=COLOURS[0], ms=4)
     among.set(xlabel="KL of a whole cut, bits", ylabel="component")
     among.legend(fontsize=8)

@@ -11,7 +11,7 @@ taking several parts away at once replaces each by what it would have been.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from bayesattn.bits import entropy_errors, kl_divergence, log_probabilities
 from bayesattn.evals.prediction import evaluating
 from bayesattn.probes.anatomy import Anatomy, anatomy
-from bayesattn.probes.capture import Captured, capture, first_tensor, hanging
+from bayesattn.probes.capture import Captured, capture, first_tensor, hanging, with_first
 from bayesattn.probes.measured import Measured, mean_over_sequences, require_samples
 from bayesattn.tunnels import Batch
 
@@ -164,10 +164,8 @@ def ablated(
     """
     parts = anatomy(model)
     whole = _whole(model, parts, inputs, cuts) if whole is None else whole
-    with ExitStack() as hooks:
-        for cut in cuts:
-            hooks.enter_context(hanging(_hang(parts, cut, _replacement(whole, cut))))
-        hooks.enter_context(evaluating(model))
+    hooks = (_hang(parts, cut, _replacement(whole, cut)) for cut in cuts)
+    with hanging(hooks), evaluating(model):
         yield parts.logits
 
 
@@ -218,14 +216,13 @@ def _hang(parts: Anatomy, cut: Cut, other: Tensor | None) -> Any:
     layer = parts.layers[cut.layer]
 
     def bypass(_: nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
-        return (arguments[0], *output[1:]) if isinstance(output, tuple) else arguments[0]
+        return with_first(output, arguments[0])
 
     def replace_input(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return (_replaced(parts, cut, arguments[0], other), *arguments[1:])
 
     def replace_output(_: nn.Module, __: Any, output: Any) -> Any:
-        states = _replaced(parts, cut, first_tensor(output), other)
-        return (states, *output[1:]) if isinstance(output, tuple) else states
+        return with_first(output, _replaced(parts, cut, first_tensor(output), other))
 
     if cut.part == "layer":
         return layer.block.register_forward_hook(bypass)

@@ -16,7 +16,7 @@ Mamba, MLP) its hidden states go by the names residual_before and residual_after
 
 import fnmatch
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,14 +144,14 @@ def listening(
         if name in wanted:
             kept[name] = x if rows is None else x.index_select(1, rows)
 
-    with ExitStack() as hooks:
+    def hooks() -> Iterator[Any]:
         for at, layer in enumerate(parts.layers):
-            handles = [*_layer_hooks(layer, at, keep)]
+            yield from _layer_hooks(layer, at, keep)
             own = {name.rpartition(".")[2] for name in wanted if name.startswith(f"layers.{at}.")}
             if layer.attention is not None and own & {*OF_ATTENTION}:
-                handles += _attention_hooks(layer.attention, f"layers.{at}.", own, rows, kept)
-            for handle in handles:
-                hooks.enter_context(hanging(handle))
+                yield from _attention_hooks(layer.attention, f"layers.{at}.", own, rows, kept)
+
+    with hanging(hooks()):
         yield
 
 
@@ -213,10 +213,19 @@ def first_tensor(output: Any) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
+def with_first(output: Any, states: Tensor) -> Any:
+    """What a layer returns, with other states in it."""
+    return (states, *output[1:]) if isinstance(output, tuple) else states
+
+
 @contextmanager
-def hanging(handle: Any) -> Generator[None]:
-    """A hook that is taken off again whatever happens."""
+def hanging(handles: Iterable[Any]) -> Generator[None]:
+    """Hooks that are taken off again whatever happens, also while they are being hung up."""
+    hung: list[Any] = []
     try:
+        for handle in handles:
+            hung.append(handle)
         yield
     finally:
-        handle.remove()
+        for handle in hung:
+            handle.remove()

@@ -30,16 +30,9 @@ def paper_criteria(
 ) -> list[Criterion]:
     found: list[Criterion] = []
     if values := last_values(states):
-        first, two = values[SHARE], values[TWO]
-        fresh = [m.nulls[CONTROL] for m in (first, two) if CONTROL in m.nulls]
+        shares = (values[SHARE], values[TWO])
         found.append(
-            Criterion(
-                name="value manifold",
-                rule="PC 1, or PC 1 and 2, above 30%",
-                holds=max(first.value, two.value) > LEAST_SHARE,
-                found=f"{first.value:.1%}, {two.value:.1%}",
-                control_holds=max(fresh) > LEAST_SHARE if fresh else None,
-            )
+            _above("value manifold", "PC 1, or PC 1 and 2, above 30%", shares, LEAST_SHARE)
         )
     found += _by_layers(
         "key orthogonality",
@@ -48,17 +41,9 @@ def paper_criteria(
         lambda value, _: value < LARGEST_COSINE,
     )
     if attention is not None:
-        reduction = attention[REDUCTION]
-        control = reduction.nulls.get(CONTROL)
-        found.append(
-            Criterion(
-                name="attention focusing",
-                rule="entropy of the last layer more than 30% below that of the first",
-                holds=reduction.value > LEAST_REDUCTION,
-                found=f"{reduction.value:.1%}",
-                control_holds=None if control is None else control > LEAST_REDUCTION,
-            )
-        )
+        rule = "entropy of the last layer more than 30% below that of the first"
+        fall = [attention[REDUCTION]]
+        found.append(_above("attention focusing", rule, fall, LEAST_REDUCTION))
     return found
 
 
@@ -106,6 +91,18 @@ def last_values(states: Sequence[States]) -> States | None:
     """Values of the last layer that was looked at."""
     values = [one for one in states if one.kind == "values"]
     return max(values, key=lambda one: one.layer, default=None)
+
+
+def _above(name: str, rule: str, found: Sequence[Measured], least: float) -> Criterion:
+    """The largest of some numbers is above `least`."""
+    fresh = [measured.nulls[CONTROL] for measured in found if CONTROL in measured.nulls]
+    return Criterion(
+        name=name,
+        rule=rule,
+        holds=max(measured.value for measured in found) > least,
+        found=", ".join(f"{measured.value:.1%}" for measured in found),
+        control_holds=max(fresh) > least if fresh else None,
+    )
 
 
 def _beyond(name: str, what: str, measured: Measured) -> Criterion:

@@ -75,10 +75,10 @@ def compare(
     spread = probes[0].squares(before[test], y[test])[1].sum(1)
     draws = resampling_weights(len(spread), RESAMPLES)
     resampled = (draws @ (errors[0] - errors[1])) / (draws @ spread).clamp(min=1e-30)
-    values = [float(1 - error.sum() / spread.sum()) for error in errors]
-    gain = Measured(value=values[1] - values[0], interval=percentiles(resampled))
+    first, second = (float(1 - error.sum() / spread.sum()) for error in errors)
+    gain = Measured(value=second - first, interval=percentiles(resampled))
     carried = r_squared(probes[0], after[test], y[test]).value
-    return Sublayer(layer, sublayer, target, *values, gain, carried)
+    return Sublayer(layer, sublayer, target, first, second, gain, carried)
 
 
 def _probe(

@@ -13,7 +13,7 @@ and nothing is ever padded, so every number is what the model computes for that 
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
@@ -223,11 +223,9 @@ def reading(
                 keep(name, number, x[:, layer.cached_heads].transpose(1, 2))
         return dict(heard)
 
-    with evaluating(model), ExitStack() as hooks:
-        if hooking:
-            for number, layer in enumerate(parts.layers):
-                for hook in _hooks(layer, number, wanted, every, keep):
-                    hooks.enter_context(hanging(hook))
+    layers = enumerate(parts.layers if hooking else ())
+    hooks = (hook for n, layer in layers for hook in _hooks(layer, n, wanted, every, keep))
+    with evaluating(model), hanging(hooks):
         yield read
 
 

@@ -16,7 +16,7 @@ Several axes at once: directions [A, d] meet a batch of A · N prompts, N for ea
 
 from collections.abc import Callable, Mapping
 from collections.abc import Generator as Yields
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,10 +48,8 @@ def edited(subject: Subject, edits: Mapping[int, Edit]) -> Yields[None]:
         if number in by_layer:
             raise ValueError(f"layer {number} is edited twice: join its edits into one")
         by_layer[number] = edit
-    with ExitStack() as hooks:
-        for number, edit in by_layer.items():
-            heads = _value_heads(subject, number)
-            hooks.enter_context(hanging(heads.module.register_forward_hook(_hook(heads, edit))))
+    edited = [(_value_heads(subject, number), edit) for number, edit in by_layer.items()]
+    with hanging(heads.module.register_forward_hook(_hook(heads, edit)) for heads, edit in edited):
         yield
 
 

@@ -77,15 +77,14 @@ class Replay:
             same = entering(args, kwargs)
             return same if self.extras is None else (same, *[None] * self.extras)
 
-        hook = blocks[self.first].register_forward_pre_hook(enter, with_kwargs=True)
-        try:
-            for block in blocks[: self.first]:
-                block.forward = hand_on  # shadows the method of this one block
-            yield
-        finally:
-            hook.remove()
-            for block in blocks[: self.first]:
-                vars(block).pop("forward", None)
+        with hanging([blocks[self.first].register_forward_pre_hook(enter, with_kwargs=True)]):
+            try:
+                for block in blocks[: self.first]:
+                    block.forward = hand_on  # shadows the method of this one block
+                yield
+            finally:
+                for block in blocks[: self.first]:
+                    vars(block).pop("forward", None)
 
 
 def record(subject: Subject, prompts: Sequence[Sequence[int]], first: int) -> Replay:
@@ -105,8 +104,12 @@ def record(subject: Subject, prompts: Sequence[Sequence[int]], first: int) -> Re
     block = blocks_of(subject)[first]
     with (
         evaluating(subject.model),
-        hanging(block.register_forward_pre_hook(before, with_kwargs=True)),
-        hanging(block.register_forward_hook(after)),
+        hanging(
+            [
+                block.register_forward_pre_hook(before, with_kwargs=True),
+                block.register_forward_hook(after),
+            ]
+        ),
     ):
         logits = last_logits(subject.model, tokens)
     whole = Replay(subject, tokens, first, None, None, logits)

@@ -5,8 +5,7 @@ compared, bit by bit, with what gets into the cache.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,18 +240,17 @@ def trace(model: PreTrainedModel, tokens: Tensor, **options: Any) -> list[LayerS
     members = {id(member) for members in lists for member in members}
     heads = getattr(model.config.get_text_config(decoder=True), "num_attention_heads", 0)
     one = _Pass(members, _scales(model), heads, tokens.shape[0], tokens.shape[1])
-    with _hooked(model, one):
+    hooks = (
+        hook
+        for module in model.modules()
+        for hook in (
+            module.register_forward_pre_hook(one.enter),
+            module.register_forward_hook(one.leave),
+        )
+    )
+    with hanging(hooks):
         model(tokens, past_key_values=Listener(model.config, one.hear), use_cache=True, **options)
     return one.layers
-
-
-@contextmanager
-def _hooked(model: nn.Module, one: _Pass) -> Iterator[None]:
-    with ExitStack() as hooks:
-        for module in model.modules():
-            hooks.enter_context(hanging(module.register_forward_pre_hook(one.enter)))
-            hooks.enter_context(hanging(module.register_forward_hook(one.leave)))
-        yield
 
 
 def _is_projection(module: nn.Module, given: tuple[Any, ...], output: Any) -> bool:
