@@ -263,7 +263,6 @@ def test_one_head_has_no_other(generator):
 
 
 def test_different_tokens_are_first_occurrences_after_the_first_position():
-    tokens = torch.tensor([4, 7, 4, 7, 9, 9, 4])
-    positions = torch.tensor([0, 1, 2, 3, 0, 1, 2])
-    assert measures.different_tokens(tokens, positions) == [1, 2, 5]
-    assert measures.different_tokens(tokens, positions, 2) == [1, 2]
+    prompts = [[4, 7, 4, 7], [9, 9, 4]]
+    assert measures.different_tokens(prompts) == [1, 2, 5]
+    assert measures.different_tokens(prompts, 2) == [1, 2]

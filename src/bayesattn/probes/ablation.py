@@ -100,12 +100,8 @@ def measure_ablations(
 ) -> Ablations:
     """The loss from each cut alone, all on the same sequences.
 
-    Args:
-        model: the model of a tunnel.
-        batch: held-out sequences of it.
-        cuts: what to take away; everything there is if None.
-        random_cuts: how many random head-sized subspaces of the head outputs stand beside the
-            heads of a layer as a null: what taking away that much of anything costs.
+    Without `cuts`, everything there is to take away. Beside the heads of a layer stand, as a null,
+    `random_cuts` random head-sized subspaces of the head outputs: what that much of anything costs.
     """
     require_samples("sequences", len(batch.inputs), FEWEST_SEQUENCES)
     parts = anatomy(model)

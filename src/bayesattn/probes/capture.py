@@ -64,14 +64,11 @@ def capture(
     positions: Tensor | None = None,
     batch_size: int = 256,
 ) -> Captured:
-    """Run `model` over `inputs` and keep what `names` ask for.
+    """Run a `Predictor` or a `BayesForCausalLM` over `inputs` and keep what `names` ask for.
 
-    Args:
-        model: a `Predictor` or a `BayesForCausalLM`; it is not changed.
-        inputs: [N, T] tokens or [N, T, F] features, or batches of them.
-        names: names of the module's table; `*` stands for anything, as in "layers.*.v".
-        positions: [P] positions to keep; all if None. Keys of attention rows are always kept.
-        batch_size: sequences in one pass.
+    Inputs are tokens [N, T] or features [N, T, F], or batches of them. In names of the module's
+    table `*` stands for anything, as in "layers.*.v". Only `positions` [P] are kept, all if None;
+    keys of attention rows are kept always.
     """
     batches = list(stream(model, inputs, names, positions, batch_size))
     if not batches:

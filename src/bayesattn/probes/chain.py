@@ -61,12 +61,8 @@ def measure_chain(
 ) -> ChainGeometry:
     """The way to the answer in sequences that ask for `hops` hops, all of the tunnel's by default.
 
-    Args:
-        model: of `tunnel`.
-        tunnel: any mode; scratch is the true one.
-        hops: which sequences are looked at, 2 or more where there is a scratch.
-        sequences: over all numbers of hops together; a quarter is held out from the fit.
-        seed: of the sequences.
+    The scratch is the true one; where there is one, hops are 2 or more. `sequences` are over all
+    numbers of hops together; a quarter is held out from the fit.
     """
     hops = tunnel.hops if hops is None else hops
     if not 1 <= hops <= tunnel.hops:

@@ -22,8 +22,8 @@ from bayesattn.probes.measured import (
     Measured,
     NotApplicableError,
     Untrained,
-    beside_each,
     mean_over_sequences,
+    measure_each,
     shuffled_sequences,
 )
 from bayesattn.probes.readout import decode, split, step_alone
@@ -64,16 +64,16 @@ def measure_clusters(
         )
     names = ["embedding"]
     names += [f"layers.{at}.residual_after" for at in range(len(anatomy(model).layers))]
-    captured = capture(model, batch.inputs, names, batch.scored)
-    before = None if initial is None else capture(initial, batch.inputs, names, batch.scored)
-    found: list[Clusters] = []
-    for layer, name in enumerate(names, start=-1):
-        result = clusters(captured[name], batch.posterior, layer=layer, permutations=permutations)
-        if before is not None:
-            start = clusters(before[name], batch.posterior, permutations=1)
-            result = beside_each(result, untrained=start)
-        found.append(result)
-    return found
+
+    def measure(name: str, states: Tensor, permutations: int) -> Clusters:
+        layer = names.index(name) - 1
+        return clusters(states, batch.posterior, layer=layer, permutations=permutations)
+
+    def states_of(network: nn.Module) -> dict[str, Tensor]:
+        return capture(network, batch.inputs, names, batch.scored).tensors
+
+    before = None if initial is None else states_of(initial)
+    return measure_each(measure, states_of(model).items(), before, permutations)
 
 
 def clusters(

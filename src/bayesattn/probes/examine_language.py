@@ -278,12 +278,12 @@ def measure(
 
 def _token_keys(subject: Subject, prompts: Sequence[Sequence[int]]) -> dict[str, list[Tensor]]:
     keys = token_keys(subject, prompts[:KEY_PROMPTS])
-    places = torch.tensor(different_tokens(keys.tokens, keys.positions))
+    places = torch.tensor(different_tokens(prompts[:KEY_PROMPTS]))
     if len(places) < 3:
         raise ValueError("the prompts have fewer than three different tokens to compare")
     return {
-        BEFORE_ROTATION: [layer[places] for layer in keys.keys],
-        AS_ATTENDED: [layer[places] for layer in keys.turned_keys],
+        BEFORE_ROTATION: [layer[places] for layer in keys["keys"]],
+        AS_ATTENDED: [layer[places] for layer in keys["turned_keys"]],
     }
 
 

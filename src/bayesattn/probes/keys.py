@@ -34,8 +34,8 @@ from bayesattn.probes.measured import (
     Measured,
     NotApplicableError,
     Untrained,
-    beside_each,
     mean_over_sequences,
+    measure_each,
     random_cosine,
     require_samples,
     shuffled_columns,
@@ -80,17 +80,20 @@ def measure_keys(
     """The frame of every set of hypothesis tokens in every head of every layer."""
     anatomy(model).require_attention()
     tokens = hypothesis_tokens(tunnel, batch.inputs)
-    trained = token_keys(model, batch.inputs, tokens)
-    before = {} if initial is None else token_keys(initial, batch.inputs, tokens)
-    frames: list[KeyFrame] = []
-    for (name, layer), keys in trained.items():
-        for head in range(keys.shape[1]):
-            frame = key_frame(keys[:, head], layer, head, name, permutations=permutations)
-            if before:
-                start = key_frame(before[name, layer][:, head], permutations=1)
-                frame = beside_each(frame, untrained=start)
-            frames.append(frame)
-    return frames
+
+    def by_head(network: nn.Module) -> dict[tuple[int, int, str], Tensor]:
+        return {
+            (layer, head, name): keys[:, head]
+            for (name, layer), keys in token_keys(network, batch.inputs, tokens).items()
+            for head in range(keys.shape[1])
+        }
+
+    return measure_each(
+        lambda place, keys, permutations: key_frame(keys, *place, permutations=permutations),
+        by_head(model).items(),
+        None if initial is None else by_head(initial),
+        permutations,
+    )
 
 
 def key_frame(
@@ -268,14 +271,14 @@ def _mean_pair(pairs: Tensor) -> float:
     return float(pairs.sum() / (len(pairs) * (len(pairs) - 1)))
 
 
-def different_tokens(tokens: Tensor, positions: Tensor, count: int = TOKENS) -> list[int]:
-    """Places of the first occurrences of up to `count` different tokens among [M].
+def different_tokens(prompts: Sequence[Sequence[int]], count: int = TOKENS) -> list[int]:
+    """Places of the first occurrences of up to `count` different tokens, over all prompts.
 
     Position 0 is left out: it is where models put attention that has nowhere else to go.
     """
+    tokens = ((token, position) for prompt in prompts for position, token in enumerate(prompt))
     first: dict[int, int] = {}
-    pairs: Sequence[tuple[int, int]] = list(zip(tokens.tolist(), positions.tolist(), strict=True))
-    for place, (token, position) in enumerate(pairs):
+    for place, (token, position) in enumerate(tokens):
         if position > 0:
             first.setdefault(token, place)
     return list(first.values())[:count]

@@ -9,6 +9,7 @@ permutations           the same numbers in an order that means nothing
 """
 
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -52,6 +53,7 @@ class Measured:
 
 
 Found = TypeVar("Found")
+Key = TypeVar("Key")
 
 
 def beside_each(found: Found, **others: Found) -> Found:
@@ -61,6 +63,22 @@ def beside_each(found: Found, **others: Found) -> Found:
         for name, x in measured.items():
             measured[name] = x.beside(**{null: getattr(other, name).value})
     return replace(cast(Any, found), **measured)
+
+
+def measure_each(
+    measure: Callable[[Key, Tensor, int], Found],
+    trained: Iterable[tuple[Key, Tensor]],
+    untrained: Mapping[Key, Tensor] | None,
+    permutations: int,
+) -> list[Found]:
+    """`measure(key, states, permutations)` of all states, beside those before training."""
+    found: list[Found] = []
+    for key, states in trained:
+        one = measure(key, states, permutations)
+        if untrained is not None:
+            one = beside_each(one, untrained=measure(key, untrained[key], 1))
+        found.append(one)
+    return found
 
 
 def plain(value: Any) -> Any:
@@ -82,9 +100,7 @@ def held_out(tunnel: Tunnel, sequences: int) -> Batch:
 def mean_over_sequences(values: Tensor, weights: Tensor | None = None) -> Measured:
     """Mean of `values` [N, …] over everything, with its interval over the N sequences.
 
-    Args:
-        values: one number per sequence and whatever else.
-        weights: [N, …] how much each counts, such as a mask; all alike if None.
+    `weights` [N, …] say how much each counts, such as a mask; all alike if None.
     """
     weights = torch.ones_like(values) if weights is None else weights.to(values.dtype)
     total, count = (x.double().flatten(1).sum(1) for x in (values * weights, weights))

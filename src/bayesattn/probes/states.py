@@ -84,16 +84,8 @@ def measure_states(
 ) -> States:
     """Everything about states [n, ...], after which the next token has the entropies `bits` [n].
 
-    Args:
-        states: one per prompt; heads are put side by side.
-        bits: of the same model after the same prompts.
-        layer: where they are from.
-        kind: what they are.
-        sources: what each prompt was cut out of; entropies are exchanged between prompts of one
-            source only. Without it all are alike.
-        control: states and entropies of the same network with fresh weights.
-        draws: of the bootstrap over prompts.
-        permutations: behind each p.
+    Sources are what each prompt was cut out of: entropies are exchanged between prompts of one
+    source only. The control is states and entropies of the same network with fresh weights.
     """
     rows, bits = states.flatten(1).double(), bits.double()
     require_samples("prompts", len(rows), FEWEST)
@@ -168,12 +160,8 @@ def quantities(
 ) -> dict[str, Tensor]:
     """[R] each of `NAMES`, of states [n, d] and entropies [n] under weights [R, n].
 
-    Args:
-        rows: states.
-        bits: entropies.
-        weights: how often each prompt is drawn.
-        reference: [2, n] what `first_scores` gives for the whole sample; resamples take its sign.
-            If None, the sign is the one that lets the component rise with entropy.
+    Resamples take the sign of the `reference` [2, n], what `first_scores` gives for the whole
+    sample. If None, the sign is the one that lets the component rise with entropy.
     """
     found: dict[str, list[Tensor]] = {name: [] for name in NAMES}
     norms, unit = rows.norm(dim=1), unit_length(rows)

@@ -26,7 +26,7 @@ from bayesattn.probes.capture import capture, resolve
 from bayesattn.probes.measured import (
     Measured,
     Untrained,
-    beside_each,
+    measure_each,
     shuffled_sequences,
     white_noise,
 )
@@ -77,15 +77,14 @@ def measure_values(
     """Every kind of state after every layer; models without attention have residuals only."""
     split(len(batch.inputs))
     bits = entropy(batch.posterior)
-    found: list[Manifold] = []
-    before = {} if initial is None else dict(states_of(initial, batch.inputs, batch.scored))
-    for (layer, kind), states in states_of(model, batch.inputs, batch.scored):
-        measured = manifold(states, bits, layer=layer, states=kind, permutations=permutations)
-        if before:
-            start = manifold(before[layer, kind], bits, permutations=1)
-            measured = beside_each(measured, untrained=start)
-        found.append(measured)
-    return found
+
+    def measure(place: tuple[int, str], states: Tensor, permutations: int) -> Manifold:
+        layer, kind = place
+        return manifold(states, bits, layer=layer, states=kind, permutations=permutations)
+
+    before = None if initial is None else dict(states_of(initial, batch.inputs, batch.scored))
+    trained = states_of(model, batch.inputs, batch.scored)
+    return measure_each(measure, trained, before, permutations)
 
 
 def states_of(

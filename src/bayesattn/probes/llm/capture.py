@@ -57,21 +57,6 @@ class PromptStates:
     logits: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenKeys:
-    """Keys of all M tokens of some prompts, prompt after prompt; lists have an entry per layer."""
-
-    tokens: Tensor
-    positions: Tensor
-    """[M] place of each token in its prompt."""
-    prompts: Tensor
-    """[M] which prompt it is of."""
-    keys: list[Tensor]
-    """[M, G, D] before rotation."""
-    turned_keys: list[Tensor]
-    """[M, G, D] as attention receives them."""
-
-
 def capture_prompts(
     subject: Subject,
     prompts: Sequence[Sequence[int]],
@@ -79,15 +64,10 @@ def capture_prompts(
     batch_tokens: int = BATCH_TOKENS,
     mode: Mode | None = None,
 ) -> PromptStates:
-    """Read `prompts` and keep what `names` ask for.
+    """Read `prompts` and keep what `names` of the module's table ask for, all there is if None.
 
-    Args:
-        subject: the model.
-        prompts: tokens of each prompt.
-        names: of the module's table; everything there is if None.
-        batch_tokens: most tokens of one pass, unless a single prompt has more.
-        mode: "cache" takes keys and values from the cache, without hooks; None does so only where
-            hooks are impossible.
+    The mode "cache" takes keys and values from the cache, without hooks; None does so only where
+    hooks are impossible. One pass has `batch_tokens` at most, unless a single prompt has more.
     """
     subject.check(prompts)
     mode = mode or subject.parts.mode
@@ -112,8 +92,8 @@ def capture_prompts(
 
 def token_keys(
     subject: Subject, prompts: Sequence[Sequence[int]], batch_tokens: int = BATCH_TOKENS
-) -> TokenKeys:
-    """Keys at every position of `prompts`, before and after rotation."""
+) -> dict[str, list[Tensor]]:
+    """By layer, [M, G, D] "keys" and "turned_keys" of all M tokens, prompt after prompt."""
     subject.check(prompts)
     wanted = resolve(subject.parts, ["keys", "turned_keys"], subject.parts.mode)
     pieces: dict[tuple[str, int], dict[int, Tensor]] = {}
@@ -121,21 +101,11 @@ def token_keys(
         for which, tokens in batches(prompts, batch_tokens):
             for place, x in read(tokens).items():
                 pieces.setdefault(place, {}).update(zip(which, x.cpu(), strict=False))
-
-    def joined(name: str) -> list[Tensor]:
-        numbers = range(len(subject.parts.layers))
-        return [
-            torch.cat([pieces[name, n][prompt] for prompt in range(len(prompts))]) for n in numbers
-        ]
-
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    return TokenKeys(
-        tokens=torch.tensor([token for prompt in prompts for token in prompt]),
-        positions=torch.cat([torch.arange(len(prompt)) for prompt in prompts]),
-        prompts=torch.arange(len(prompts)).repeat_interleave(lengths),
-        keys=joined("keys"),
-        turned_keys=joined("turned_keys"),
-    )
+    layers, order = range(len(subject.parts.layers)), range(len(prompts))
+    return {
+        name: [torch.cat([pieces[name, n][prompt] for prompt in order]) for n in layers]
+        for name in wanted
+    }
 
 
 def batches(
@@ -177,14 +147,9 @@ def reading(
 ) -> Generator[Read]:
     """A function that reads tokens [B, T] and tells what is `wanted` at the last position.
 
-    Beside that it tells "visible" [1], the keys that the last query sees.
-
-    Args:
-        subject: the model.
-        wanted: names of `NAMES`.
-        every: tell it at all positions, [B, T, ...]; attention as [B, H, T, T].
-        mode: "cache" hangs no hooks; None does so only where hooks are impossible.
-        cached: tell "cached_keys" and "cached_values" [B, T, G, D], too, as a cache keeps them.
+    Beside that it tells "visible" [1], the keys that the last query sees; `every` tells all at each
+    position, [B, T, ...], and attention as [B, H, T, T]; `cached` tells "cached_keys" and
+    "cached_values" [B, T, G, D], too, as a cache keeps them. The mode is as in `capture_prompts`.
     """
     model: Any = subject.model
     parts, device = subject.parts, device_of(model)
