@@ -6,10 +6,10 @@ import numpy as np
 
 from bayesattn.drawing import COLOURS, GREY, Picture, house_style, panels
 from bayesattn.probes.llm.causal import Intervention
-from bayesattn.probes.llm.ordering import first_component
 from bayesattn.probes.llm.sula import BLIND, FIXED, MAIN
 from bayesattn.probes.llm.sula_answers import Answers
 from bayesattn.probes.llm.sula_examination import SulaFound
+from bayesattn.probes.readout import first_component
 
 HEADINGS = {
     "entropy": "What it believes, beside exact Bayes",

@@ -1,19 +1,31 @@
-"""Linear read-outs, judged on sequences they were not fitted on.
+"""What a linear read-out, or an order of ranks, tells of states.
 
-    R²         1 - Σ ‖y - ŷ‖² / Σ ‖y - ȳ‖², ȳ the mean where it was fitted
+    R²      1 - Σ ‖y - ŷ‖² / Σ ‖y - ȳ‖², ȳ the mean where it was fitted
+    order   |r| of the ranks of two quantities, after the mean of each group is taken off both
 
-Tokens of one sequence depend on each other, so whole sequences are held out, and intervals are over
-them. Shapes: N sequences, S steps, d inputs, c targets.
-
-How well a number can be read off states, each prompt by what was learnt from the others.
-
-R²      1 - Σ error² / Σ (y_i - mean of the others)², with the errors of `held_out_errors`
+In tunnels tokens of one sequence depend on each other, so whole sequences are held out, and
+intervals are over them: N sequences, S steps, d inputs, c targets. A prompt of a language model is
+read by what was learnt from all others. The sign of a component means nothing. Groups are what an
+order must not merely follow, such as the number of pairs in a prompt, which decides its length. A
+sets of states at once, N prompts each.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
-from bayesattn.linear import Readout, fit, held_out_errors
+from bayesattn.linear import (
+    Readout,
+    correlation,
+    fit,
+    gram,
+    held_out_errors,
+    ranks,
+    scores,
+    shares,
+    spearman,
+)
 from bayesattn.probes.measured import (
     RESAMPLES,
     Measured,
@@ -24,6 +36,11 @@ from bayesattn.stats import percentiles, resampling_weights
 
 HELD_OUT = 0.25
 FEWEST_SEQUENCES = 16
+PERMUTATIONS = 499
+ORDER_RESAMPLES = 200
+NO_SPREAD = 1e-9
+FEWEST_PROMPTS = 4
+"""With fewer prompts there is no order to speak of."""
 
 
 def split(sequences: int) -> tuple[slice, slice]:
@@ -73,12 +90,86 @@ def step_alone(y: Tensor) -> float:
 
 def decodability(states: Tensor, bits: Tensor, others: Tensor, *, draws: int) -> Measured:
     """Held-out R² of bits [n] from states [n, d], beside bits in the orders `others` [M, n]."""
-    count, bits = len(bits), bits.double()
-    targets = torch.cat([bits[:, None], bits[others].T], dim=1)
-    errors = held_out_errors(states, targets).square()
-    spread = ((targets - targets.mean(0)) * count / (count - 1)).square()
+    bits = bits.double()
+    errors, spread = _held_out(states, torch.cat([bits[:, None], bits[others].T], dim=1))
     found = 1 - errors.sum(0) / spread.sum(0).clamp(min=1e-30)
-    weights = resampling_weights(count, draws)
+    weights = resampling_weights(len(bits), draws)
     resampled = 1 - (weights @ errors[:, 0]) / (weights @ spread[:, 0]).clamp(min=1e-30)
     measured = Measured(value=float(found[0]), interval=percentiles(resampled))
     return measured.against(found[1:], "other prompts")
+
+
+def _held_out(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """[n, m] squared errors of a read-out from states [n, d], and of the mean, without each row."""
+    count = len(targets)
+    spread = ((targets - targets.mean(0)) * count / (count - 1)).square()
+    return held_out_errors(states, targets).square(), spread
+
+
+class Component(NamedTuple):
+    """The first principal component."""
+
+    scores: Tensor
+    """[A, N]."""
+    share: Tensor
+    """[A] of the variance."""
+
+
+def first_component(states: Tensor, *, standardise: bool = False) -> Component:
+    """Of states [A, N, d], centred, and each column divided by its deviation if `standardise`."""
+    ones = torch.ones(states.shape[:2], dtype=torch.float64)
+    grams = gram(states.double(), ones, standardise=standardise)
+    return Component(scores(grams, ones)[..., 0], shares(grams, ones).first)
+
+
+def order_of(states: Tensor, bits: Tensor) -> Tensor:
+    """[A] |Spearman| of the first component of states [A, N, d] and bits [A, N]."""
+    return spearman(first_component(states).scores, bits).abs()
+
+
+def readable(states: Tensor, bits: Tensor) -> Tensor:
+    """[A] held-out R² of bits [A, N] from all of states [A, N, d]."""
+    squares = (_held_out(x, y[:, None]) for x, y in zip(states, bits, strict=True))
+    return torch.stack(
+        [1 - error.sum() / spread.sum().clamp(min=1e-30) for error, spread in squares]
+    )
+
+
+def order(
+    x: Tensor,
+    bits: Tensor,
+    groups: Tensor | None = None,
+    *,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> Measured | None:
+    """|Spearman| of x and bits [N] given `groups` [N], beside bits exchanged inside groups.
+
+    None where one of the two does not vary inside any group.
+    """
+    groups = torch.zeros(len(x), dtype=torch.long) if groups is None else groups
+    a, b = (within(ranks(z), groups) for z in (x, bits))
+    if len(x) < FEWEST_PROMPTS or min(float(z.square().mean()) for z in (a, b)) < NO_SPREAD:
+        return None
+    value = float(correlation(a, b).abs())
+    exchanged = b[shuffled_inside(groups, permutations, Generator().manual_seed(seed))]
+    null = correlation(a, exchanged).abs()
+    resampled = correlation(a, b, resampling_weights(len(x), ORDER_RESAMPLES))
+    measured = Measured(value=value, interval=percentiles(resampled.abs()))
+    return measured.against(null, "exchanged")
+
+
+def within(values: Tensor, groups: Tensor) -> Tensor:
+    """[N] values minus the mean of their group."""
+    _, place, count = groups.unique(return_inverse=True, return_counts=True)
+    total = torch.zeros(len(count), dtype=values.dtype).index_add_(0, place, values)
+    return values - (total / count)[place]
+
+
+def shuffled_inside(groups: Tensor, count: int, generator: Generator) -> Tensor:
+    """[count, N] orders of N entries in which each goes to one of its own group."""
+    _, place = groups.unique(return_inverse=True)
+    mixed = (place + torch.rand(count, len(groups), generator=generator)).argsort(dim=1)
+    # both sorted by group: the n-th of the one becomes the n-th of the other
+    places = place.argsort(stable=True).expand(count, -1)
+    return torch.zeros_like(mixed).scatter_(1, places, mixed)

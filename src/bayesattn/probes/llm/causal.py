@@ -45,12 +45,12 @@ from bayesattn.probes.llm.interventions import (
     random_axes,
     shift,
 )
-from bayesattn.probes.llm.ordering import order_of, readable
 from bayesattn.probes.llm.replay import Replay, record
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula import binary_entropy
 from bayesattn.probes.llm.sula_answers import Answers, label_pair, read_labels
 from bayesattn.probes.measured import Measured, chance
+from bayesattn.probes.readout import order_of, readable
 
 KEEPS = (1.0, 0.75, 0.5, 0.25, 0.0, -1.0)
 RANDOM_AXES = 100

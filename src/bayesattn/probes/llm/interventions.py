@@ -26,9 +26,9 @@ from torch import Generator, Tensor, nn
 from bayesattn.linear import correlation, principal_axes
 from bayesattn.probes.capture import hanging
 from bayesattn.probes.llm.heads import Heads
-from bayesattn.probes.llm.ordering import order_of
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import NotApplicableError
+from bayesattn.probes.readout import order_of
 
 SAME = 1e-6
 """Values that differ by less than this share of their length differ by rounding."""

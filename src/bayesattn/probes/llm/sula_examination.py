@@ -10,10 +10,10 @@ from bayesattn.linear import correlation, spearman
 from bayesattn.probes.examination import Row, measured_row
 from bayesattn.probes.llm import sula
 from bayesattn.probes.llm.causal import RANDOM_AXES, Intervention, intervene
-from bayesattn.probes.llm.ordering import Component, first_component, order
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula_answers import Answers, answer, even_words, pick_labels, plain_encode
 from bayesattn.probes.measured import Measured, mean_over_sequences
+from bayesattn.probes.readout import Component, first_component, order
 
 PROMPTS, EACH = 50, 15
 PERMUTATIONS = 499

@@ -2,39 +2,39 @@ import pytest
 import torch
 from scipy import stats
 
-from bayesattn.probes.llm import ordering
+from bayesattn.probes import readout
 
 
 def test_order_is_spearman_without_a_sign(generator):
     x, y = torch.randn(2, 40, generator=generator)
-    found = ordering.order(x, -x.exp() + 0.1 * y)
+    found = readout.order(x, -x.exp() + 0.1 * y)
     expected = stats.spearmanr(x, -x.exp() + 0.1 * y).statistic
     assert found.value == pytest.approx(abs(expected), abs=1e-9)
     assert found.p == pytest.approx(1 / 500) and found.interval.low > 0.9
-    nothing = ordering.order(x, y)
+    nothing = readout.order(x, y)
     assert nothing.p > 0.05 and nothing.nulls["exchanged"] == pytest.approx(0.13, abs=0.02)
 
 
 def test_ties_share_their_rank(generator):
     x, y = torch.randint(4, (2, 50), generator=generator).double()
     expected = abs(stats.spearmanr(x, y).statistic)
-    assert ordering.order(x, y).value == pytest.approx(expected, abs=1e-9)
+    assert readout.order(x, y).value == pytest.approx(expected, abs=1e-9)
 
 
 def test_what_only_follows_the_group_is_no_order(generator):
     groups = torch.arange(5).repeat_interleave(30)
     noise = torch.randn(2, 150, generator=generator) * 0.3
     x, y = groups + noise[0], groups + noise[1]
-    assert ordering.order(x, y).value > 0.9
-    given = ordering.order(x, y, groups)
+    assert readout.order(x, y).value > 0.9
+    given = readout.order(x, y, groups)
     assert given.value < 0.2 and given.p > 0.05
-    both = ordering.order(x, x + groups, groups)
+    both = readout.order(x, x + groups, groups)
     assert both.value > 0.8 and both.p < 0.01
 
 
 def test_the_null_keeps_the_groups(generator):
     groups = torch.tensor([0, 1, 1, 2, 2, 2, 0])
-    orders = ordering.shuffled_inside(groups, 200, generator)
+    orders = readout.shuffled_inside(groups, 200, generator)
     assert (groups[orders] == groups).all()
     assert (orders.sort(dim=1).values == torch.arange(7)).all()
     assert len({tuple(row) for row in orders.tolist()}) == 2 * 2 * 6  # all there are
@@ -42,15 +42,15 @@ def test_the_null_keeps_the_groups(generator):
 
 def test_nothing_varies_nothing_is_measured():
     x = torch.arange(6.0)
-    assert ordering.order(x, torch.ones(6)) is None
-    assert ordering.order(x, torch.arange(6) // 2, torch.arange(6) // 2) is None
-    assert ordering.order(x[:3], x[:3]) is None
+    assert readout.order(x, torch.ones(6)) is None
+    assert readout.order(x, torch.arange(6) // 2, torch.arange(6) // 2) is None
+    assert readout.order(x[:3], x[:3]) is None
 
 
 @pytest.mark.parametrize("standardise", [True, False])
 def test_first_component_is_that_of_each_set(standardise, generator):
     states = torch.randn(3, 20, 7, generator=generator).double() * torch.arange(1, 8)
-    found = ordering.first_component(states, standardise=standardise)
+    found = readout.first_component(states, standardise=standardise)
     for at, one in enumerate(states):
         rows = one - one.mean(0)
         rows = rows / rows.std(0, correction=0) if standardise else rows
@@ -63,7 +63,7 @@ def test_first_component_is_that_of_each_set(standardise, generator):
 def test_readable_is_what_leaving_out_each_prompt_gives(generator):
     x = torch.randn(2, 12, 5, generator=generator).double()
     y = x[..., 0] + 0.1 * torch.randn(2, 12, generator=generator)
-    found = ordering.readable(x, y)
+    found = readout.readable(x, y)
     assert found[0] > 0.5
-    noise = ordering.readable(x, torch.randn(2, 12, generator=generator).double())
+    noise = readout.readable(x, torch.randn(2, 12, generator=generator).double())
     assert noise.max() < 0.5
