@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 
 from bayesattn.bits import LN2
 from bayesattn.linear import spearman
-from bayesattn.probes.measured import Measured, NotApplicableError, chance
+from bayesattn.probes.measured import Measured, NotApplicableError, chance, shuffled_columns
 from bayesattn.stats import percentiles, resampling_weights
 
 ENTROPY = "entropy, bits"
@@ -106,10 +106,9 @@ def measure_depth(
         return measured(lambda curve: curve[:, layer], name, **even)
 
     depth = measured(_depth, EVENNESS, other_orders=0.0)
-    mixed = curves[EVENNESS].expand(permutations, -1)
-    order = torch.rand(mixed.shape, generator=Generator().manual_seed(0)).argsort(1)
+    mixed = shuffled_columns(curves[EVENNESS].T, permutations, Generator().manual_seed(0))[..., 0]
     # a fall is what is looked for, so here less is more
-    p = chance(-depth.value, -_depth(mixed.gather(1, order)))
+    p = chance(-depth.value, -_depth(mixed))
     return Depth(
         layers=[{name: at(layer, name) for name in rows} for layer in range(layers)],
         overall={

@@ -24,7 +24,7 @@ from bayesattn.probes.measured import (
     Untrained,
     mean_over_sequences,
     measure_each,
-    shuffled_sequences,
+    shuffled_columns,
 )
 from bayesattn.probes.readout import decode, split, step_alone
 from bayesattn.probes.values import components
@@ -133,7 +133,7 @@ def _silhouette(x: Tensor, labels: Tensor, permutations: int, seed: int) -> Meas
     null = torch.stack(
         [
             silhouettes(distance, other.flatten()).sum() / known.sum()
-            for other in shuffled_sequences(labels, permutations, generator)
+            for other in shuffled_columns(labels, permutations, generator)
         ]
     )
     return mean_over_sequences(each, known).against(null)

@@ -33,6 +33,7 @@ from bayesattn.probes.measured import (
     Untrained,
     mean_over_sequences,
     require_samples,
+    shuffled_inside,
 )
 from bayesattn.tunnels import HMM, Batch, Bijection, Recall, Revision, Tunnel
 
@@ -223,11 +224,7 @@ def _other_sequences(masks: Roles, count: int, generator: Generator) -> Tensor |
     kind = torch.stack([mask.any(-1) for mask in masks.values()]).long()
     kind = sum(row * 2**at for at, row in enumerate(kind))
     assert isinstance(kind, Tensor)
-    rank = torch.rand(count, *kind.shape, generator=generator)
-    # sorted by kind in both, and at random inside a kind: the n-th of one becomes the n-th of other
-    shuffled = (kind + rank).argsort(dim=1)
-    plain_order = kind.argsort(dim=0, stable=True).expand(count, -1, -1)
-    return torch.zeros_like(shuffled).scatter_(1, plain_order, shuffled)
+    return shuffled_inside(kind, count, generator)
 
 
 def _reordered(rows: Tensor, mask: Tensor, orders: Tensor | None, some: Tensor) -> Tensor:

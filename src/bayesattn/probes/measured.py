@@ -146,16 +146,17 @@ def white_noise(samples: int, width: int) -> tuple[float, float]:
 def shuffled_columns(rows: Tensor, count: int, generator: Generator) -> Tensor:
     """[count, n, d]: each column of `rows` [n, d] in an order of its own.
 
-    Means and variances of the columns stay; which entries belong to one row does not.
+    Means and variances of the columns stay; which entries belong to one row does not. Where columns
+    are steps and rows sequences: what the step alone tells stays, what the sequence tells does not.
     """
     order = torch.rand(count, *rows.shape, generator=generator).argsort(dim=1)
     return rows.expand(count, -1, -1).gather(1, order)
 
 
-def shuffled_sequences(values: Tensor, count: int, generator: Generator) -> Tensor:
-    """[count, N, S]: at every step the numbers of `values` [N, S] go to other sequences.
-
-    What the step alone tells stays; what the sequence tells does not.
-    """
-    order = torch.rand(count, *values.shape, generator=generator).argsort(dim=1)
-    return values.expand(count, -1, -1).gather(1, order)
+def shuffled_inside(groups: Tensor, count: int, generator: Generator) -> Tensor:
+    """[count, N, …] orders of N entries in which each goes to one of its own group [N, …]."""
+    _, place = groups.unique(return_inverse=True)
+    mixed = (place + torch.rand(count, *groups.shape, generator=generator)).argsort(dim=1)
+    # both sorted by group: the n-th of the one becomes the n-th of the other
+    places = place.argsort(dim=0, stable=True).expand(count, *groups.shape)
+    return torch.zeros_like(mixed).scatter_(1, places, mixed)

@@ -30,7 +30,8 @@ from bayesattn.probes.measured import (
     RESAMPLES,
     Measured,
     require_samples,
-    shuffled_sequences,
+    shuffled_columns,
+    shuffled_inside,
 )
 from bayesattn.stats import percentiles, resampling_weights
 
@@ -68,7 +69,7 @@ def decode(x: Tensor, y: Tensor, *, permutations: int = 99, seed: int = 0) -> Me
     y = y.double()
     found = r_squared(fit(x[train], y[train]), x[test], y[test])
     generator = Generator().manual_seed(seed)
-    orders = shuffled_sequences(
+    orders = shuffled_columns(
         torch.arange(len(y))[:, None].expand(y.shape[:2]), permutations, generator
     )
     steps = torch.arange(y.shape[1])
@@ -164,12 +165,3 @@ def within(values: Tensor, groups: Tensor) -> Tensor:
     _, place, count = groups.unique(return_inverse=True, return_counts=True)
     total = torch.zeros(len(count), dtype=values.dtype).index_add_(0, place, values)
     return values - (total / count)[place]
-
-
-def shuffled_inside(groups: Tensor, count: int, generator: Generator) -> Tensor:
-    """[count, N] orders of N entries in which each goes to one of its own group."""
-    _, place = groups.unique(return_inverse=True)
-    mixed = (place + torch.rand(count, len(groups), generator=generator)).argsort(dim=1)
-    # both sorted by group: the n-th of the one becomes the n-th of the other
-    places = place.argsort(stable=True).expand(count, -1)
-    return torch.zeros_like(mixed).scatter_(1, places, mixed)

@@ -29,8 +29,14 @@ import torch
 from torch import Generator, Tensor
 
 from bayesattn.linear import Shares, chunks, correlation, gram, scores, shares, spearman
-from bayesattn.probes.measured import Measured, chance, require_samples, shuffled_columns
-from bayesattn.probes.readout import decodability, shuffled_inside
+from bayesattn.probes.measured import (
+    Measured,
+    chance,
+    require_samples,
+    shuffled_columns,
+    shuffled_inside,
+)
+from bayesattn.probes.readout import decodability
 from bayesattn.stats import percentiles, resampling_weights
 
 DRAWS = 200

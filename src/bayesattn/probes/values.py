@@ -27,7 +27,7 @@ from bayesattn.probes.measured import (
     Measured,
     Untrained,
     measure_each,
-    shuffled_sequences,
+    shuffled_columns,
     white_noise,
 )
 from bayesattn.probes.readout import decode, split, step_alone
@@ -121,7 +121,7 @@ def manifold(
     effective = float(participation(found.variances))
     shares, participations = _resampled(x)
     first = found.scores[..., 0]
-    others = shuffled_sequences(bits, permutations, generator)
+    others = shuffled_columns(bits, permutations, generator)
     return Manifold(
         layer=layer,
         states=states,

@@ -12,7 +12,7 @@ from bayesattn.probes.llm import sula
 from bayesattn.probes.llm.causal import RANDOM_AXES, Intervention, intervene
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula_answers import Answers, answer, even_words, pick_labels, plain_encode
-from bayesattn.probes.measured import Measured, mean_over_sequences
+from bayesattn.probes.measured import Measured, mean_over_sequences, shuffled_columns
 from bayesattn.probes.readout import Component, first_component, order
 
 PROMPTS, EACH = 50, 15
@@ -243,8 +243,7 @@ def _calibration(answers: Answers, some: Tensor, shots: int | None) -> Calibrati
 
 def _error(bits: Tensor, target: Tensor, ideal: Tensor) -> Measured:
     """Mean |bits - target| [N]; p: how often exchanged answers are as near."""
-    generator = Generator().manual_seed(0)
-    exchanged = bits[torch.rand(PERMUTATIONS, len(bits), generator=generator).argsort(dim=1)]
+    exchanged = shuffled_columns(bits[:, None], PERMUTATIONS, Generator().manual_seed(0))[..., 0]
     null = (exchanged - target).abs().mean(1)
     found = mean_over_sequences((bits - target).abs()[:, None]).beside(
         always_1_bit=float((1 - target).abs().mean()),
