@@ -80,13 +80,16 @@ def test_groups_that_are_not_added_up_do_not_pass(monkeypatch):
     assert found.reason.startswith(EVERYTHING)
 
 
+@pytest.mark.parametrize("size", [1e-3, 3e-2])
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_remainder_of_first_order_does_not_pass(study, monkeypatch):
+def test_a_remainder_of_first_order_does_not_pass(study, size, monkeypatch):
     honest = study.remainder
-    monkeypatch.setattr(study, "remainder", lambda *args: honest(*args) + 0.1 * args[-1])
+    monkeypatch.setattr(study, "remainder", lambda *args: honest(*args) + size * args[-1])
     found = verdict(study)
-    assert found.outcome is Outcome.REFUTED
+    assert found.outcome is not Outcome.SUPPORTED
     assert found.reason.startswith("order of the remainder")
+    if size > 1e-2:  # two seeds may leave a smaller one open
+        assert found.outcome is Outcome.REFUTED
 
 
 @pytest.mark.parametrize("study", STUDIES)
