@@ -154,7 +154,7 @@ def measure_overhead(config: TrainingBench) -> Overhead:
     def plain() -> PlainTransformer:
         inner = architecture.intermediate_size or 2 * architecture.width
         sizes = architecture.layers, architecture.width, architecture.heads, inner
-        return PlainTransformer(tunnel.vocabulary, tunnel.outcomes, *sizes)
+        return PlainTransformer(2 * tunnel.alphabet, tunnel.outcomes, *sizes)
 
     def bare() -> None:
         batches = _posteriors(tunnel, training.batch_size)
@@ -244,7 +244,7 @@ def _authors(config: TrainingBench) -> Arrival:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = AuthorsTransformer(tunnel.vocabulary, 2 * tunnel.horizon, tunnel.alphabet)
+        model = AuthorsTransformer(2 * tunnel.alphabet, 2 * tunnel.horizon, tunnel.alphabet)
     steps = authors_loop(model, _labels(tunnel), reached)
     return Arrival(
         "authors",

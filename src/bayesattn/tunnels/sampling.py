@@ -29,7 +29,7 @@ def random_orders(
     """[rows, take] int64: the first `take` numbers of uniformly random orders of 0 .. size-1."""
     drawn = torch.rand(rows, size, generator=generator, device=generator.device)
     # On a CPU numpy sorts short rows several times as fast as torch.
-    orders = torch.from_numpy(drawn.cpu().numpy().argsort(axis=1)[:, :take])
+    orders = torch.as_tensor(drawn.cpu().numpy().argsort(axis=1)[:, :take])
     return orders.to(generator.device)
 
 
