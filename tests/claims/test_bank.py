@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from bayesattn.claims import bank
+from bayesattn.commands.bank import Display
 from bayesattn.commands.main import main
 from bayesattn.errors import UserError
 from bayesattn.evals.fidelity import measure
+from bayesattn.ledger.engines import Here
 from bayesattn.ledger.trained import rename_older_runs
 from bayesattn.models.architectures import count_parameters
 from bayesattn.runs import Run
@@ -173,6 +175,31 @@ def test_bad_input_is_one_sentence(capsys, words, sentence):
     assert main(["claims", "bank", *words]) == 2
     said = capsys.readouterr().err
     assert sentence in said and said.count("\n") == 1
+
+
+def test_ray_is_asked_at_its_address(monkeypatch, capsys):
+    asked = []
+
+    def workers(address):
+        asked.append(address)
+        return Here()
+
+    monkeypatch.setattr("bayesattn.commands.bank.RayWorkers", workers)
+    code, listed = answer(capsys, "T-again", "--train", "--on", "ray", "--address", "host:1")
+    assert (code, asked) == (0, ["host:1"])
+    assert len(listed["T-again"]["seeds"]) == 1
+
+
+def test_a_log_tells_how_far_trainings_are(monkeypatch, capsys):
+    one = bank.training("T-never", 0)
+    one.train()
+    display = Display({one.folder.name: one})
+    display.tell()
+    assert capsys.readouterr().err == ""  # not yet
+    monkeypatch.setattr("bayesattn.commands.bank.QUIET", -1.0)
+    display.tell()
+    said = capsys.readouterr().err
+    assert said.startswith("0/1 trained after 0 min: T-never-0, ") and "step 4 of 4" in said
 
 
 def test_a_failed_training_is_told_and_fails_the_command(toys, capsys):
