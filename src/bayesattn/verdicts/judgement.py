@@ -1,6 +1,7 @@
 """One study: the numbers of its seeds, in their order, and what they say.
 
-`p` is the two-sided chance of the deciding look, times .05 / its level: deciding means p ≤ .05.
+`p` is the smallest level at which the interval would still decide, times .05 / the look's own
+level: deciding means p ≤ .05.
 Seeds that had not learnt what the statement takes for granted do not count; a look at too few that
 had decides nothing.
 """
@@ -16,6 +17,7 @@ from bayesattn.verdicts.rule import (
     ERROR,
     LEVELS,
     LOOKS,
+    Estimator,
     Limit,
     Rule,
     Transform,
@@ -28,6 +30,8 @@ from bayesattn.verdicts.values import Value, as_array
 
 LEARNT = 0.75
 """Share of a look's seeds that must have met the premise."""
+LEAST = 1e-15
+"""No p is told smaller than this: rounding could not tell it from 0."""
 POWER = 1000.0
 """A control must differ by this many tolerances, or the identity was not really tested."""
 
@@ -141,12 +145,22 @@ def _look(
         return Judgement(
             Outcome.UNDECIDED, reason, value, comparator=other, seeds=seeds, counted=count
         )
-    said = decide(found, rule, limit, level)
-    outcome = Outcome.YES if said.yes[0] else Outcome.NO if said.no[0] else Outcome.UNDECIDED
-    p = None if outcome is Outcome.UNDECIDED else min(1.0, float(said.p[0]) * ERROR / level)
+    yes, no = decide(found, rule, limit, level)
+    outcome = Outcome.YES if yes[0] else Outcome.NO if no[0] else Outcome.UNDECIDED
+    p = _smallest_level(found, rule, limit, level) * ERROR / level if yes[0] or no[0] else None
     interval = Interval(low, high)
     reason = _reason(interval, rule, limit, level, outcome, count)
     return Judgement(outcome, reason, value, interval, p, other, seeds, count, 1 - level)
+
+
+def _smallest_level(found: Estimator, rule: Rule, limit: Limit, level: float) -> float:
+    """Of the intervals that still decide: the two-sided p of one study that decides at `level`."""
+    low, high = np.log(LEAST), np.log(level)
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        decided = any(one[0] for one in decide(found, rule, limit, float(np.exp(middle))))
+        low, high = (low, middle) if decided else (middle, high)
+    return float(np.exp(high))
 
 
 def _reason(
