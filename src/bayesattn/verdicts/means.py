@@ -17,6 +17,8 @@ import numpy as np
 
 from bayesattn.verdicts.values import Array
 
+FARTHEST = 700.0
+"""Largest logarithm: beyond it numbers are infinite."""
 SAME = 1e-9
 """Seeds closer than this, relative to the largest, are equal: what differs is rounding."""
 
@@ -45,10 +47,9 @@ class Mean:
         """Both ends of the two-sided interval of this level."""
         half = special().stdtrit(self.seeds - 1, (1 + level) / 2) * self.error
         low, high = self.mean - half, self.mean + half
-        if self.logs:
-            with np.errstate(over="ignore"):
-                low, high = np.exp(low), np.exp(high)
-        return low, high
+        if not self.logs:
+            return low, high
+        return np.exp(low), np.exp(np.minimum(high, FARTHEST))
 
     def distance(self, limit: float) -> Array:
         """From the limit to the mean, on the scale of `error`."""

@@ -20,7 +20,7 @@ from bayesattn.verdicts.values import Array
 WIDEST = 0.8
 """Largest √ρ: seeds alike to 0.64, where 1 means that each is all right or all wrong."""
 NODES = 16
-COARSE, FINE = 96, 384
+COARSE, FINE = 64, 256
 NOTHING = 60.0
 """What is e^60 times less likely than the most likely μ is left out."""
 
@@ -70,8 +70,7 @@ class Difference:
 
         low = first - second - √(a² + b² - 2 r a b)
 
-    where r, not below 0, is how far the two go along with each other from seed to seed: their
-    correlation, less one standard error of it.
+    where r, from 0 to 1, is how far the two go along with each other from seed to seed.
     """
 
     first: Proportion
@@ -124,21 +123,31 @@ def of_counts(counts: Array) -> Proportion:
 
 def of_pairs(counts: Array) -> Difference:
     """First minus second of counts [studies, seeds, 2, 2]."""
-    shares = counts[..., 0] / counts[..., 1]
     first, second = of_counts(counts[..., 0, :]), of_counts(counts[..., 1, :])
-    return Difference(first, second, _together(shares[..., 0], shares[..., 1]))
+    return Difference(first, second, _together(counts[..., 0], counts[..., 1]))
 
 
-def _together(first: Array, second: Array) -> Array:
-    """tanh(artanh r - 1/√(n - 3)), at least 0, of the correlation r over n seeds."""
-    count = first.shape[-1]
+def _together(successes: Array, trials: Array) -> Array:
+    """Correlation [studies] of two shares over n seeds, less one standard error of it.
+
+    tanh(artanh r - 1/√(n - 3)), at least 0, and at most what the chance of single trials leaves:
+    that part of a share's variance, the mean of p(1 - p)/trials, is its own.
+    """
+    count = successes.shape[1]
     if count < 4:
-        return np.zeros(len(first))
-    one, other = (each - each.mean(axis=-1, keepdims=True) for each in (first, second))
-    spread = np.sqrt((one**2).sum(axis=-1) * (other**2).sum(axis=-1))
-    alike = np.divide((one * other).sum(axis=-1), spread, where=spread > 0, out=np.zeros(len(one)))
+        return np.zeros(len(successes))
+    shares = successes / trials
+    away = shares - shares.mean(axis=1, keepdims=True)
+    spread = (away**2).sum(axis=1)
+    vary = (spread > 0).all(axis=-1)
+    spread[~vary] = 1.0
+    alike = away.prod(axis=-1).sum(axis=1) / np.sqrt(spread.prod(axis=-1))
     lowered = np.arctanh(np.clip(alike, 0.0, 1 - 1e-12)) - 1 / np.sqrt(count - 3)
-    return np.tanh(np.maximum(lowered, 0.0))
+    smoothed = (successes + 0.5) / (trials + 1)
+    chance = (smoothed * (1 - smoothed) / trials).mean(axis=1)
+    shared = np.maximum(1 - chance / (spread / (count - 1)), 0.0)
+    together = np.minimum(np.tanh(np.maximum(lowered, 0.0)), np.sqrt(shared.prod(axis=-1)))
+    return np.where(vary, together, 0.0)
 
 
 def _log_posterior(counts: Array, edges: Array) -> Array:

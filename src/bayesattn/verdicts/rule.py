@@ -93,6 +93,8 @@ def check_design(transform: str, rule: str, limit: Limit, looks: Sequence[int]) 
         raise ValueError(f"limit must be finite, its lower end first, not {limit!r}")
     if transform == "log" and low <= 0:
         raise ValueError(f"on the log scale a limit must be positive, not {limit!r}")
+    if transform == "proportion" and not -1 <= low <= high <= 1:
+        raise ValueError(f"the limit of a proportion is a share, 0.9 and not 90, not {limit!r}")
 
 
 def ends_of(limit: Limit) -> tuple[float, float]:
