@@ -121,9 +121,9 @@ def test_without_correlation_the_difference_is_that_of_two_posteriors(arms):
 
 
 def together(pairs):
-    """The correlation by hand, its standard error off, and no more than trials leave."""
+    """The least correlation by hand, and the most that trials leave."""
     shares = np.array([[x / n for x, n in pair] for pair in pairs])
-    lowered = np.tanh(np.arctanh(np.corrcoef(shares.T)[0, 1]) - (len(pairs) - 3) ** -0.5)
+    lowered = np.tanh(np.arctanh(np.corrcoef(shares.T)[0, 1]) - 1.645 / (len(pairs) - 3) ** 0.5)
     left = 1.0
     for arm in range(2):
         smoothed = [(pair[arm][0] + 0.5) / (pair[arm][1] + 1) for pair in pairs]

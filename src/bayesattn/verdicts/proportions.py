@@ -128,10 +128,11 @@ def of_pairs(counts: Array) -> Difference:
 
 
 def _together(successes: Array, trials: Array) -> Array:
-    """Correlation [studies] of two shares over n seeds, less one standard error of it.
+    """Correlation [studies] of two shares over n seeds, as large as it is at least.
 
-    tanh(artanh r - 1/√(n - 3)), at least 0, and at most what the chance of single trials leaves:
-    that part of a share's variance, the mean of p(1 - p)/trials, is its own.
+    tanh(artanh r - 1.645/√(n - 3)), below which the true one lies in 5 % of cases. Never below 0,
+    nor above what the chance of single trials leaves: that part of a share's variance, the mean of
+    p(1 - p)/trials, is its own.
     """
     count = successes.shape[1]
     if count < 4:
@@ -142,7 +143,7 @@ def _together(successes: Array, trials: Array) -> Array:
     vary = (spread > 0).all(axis=-1)
     spread[~vary] = 1.0
     alike = away.prod(axis=-1).sum(axis=1) / np.sqrt(spread.prod(axis=-1))
-    lowered = np.arctanh(np.clip(alike, 0.0, 1 - 1e-12)) - 1 / np.sqrt(count - 3)
+    lowered = np.arctanh(np.clip(alike, 0.0, 1 - 1e-12)) - 1.645 / np.sqrt(count - 3)
     smoothed = (successes + 0.5) / (trials + 1)
     chance = (smoothed * (1 - smoothed) / trials).mean(axis=1)
     shared = np.maximum(1 - chance / (spread / (count - 1)), 0.0)
