@@ -37,8 +37,8 @@ def test_a_clear_effect_takes_eight_and_a_half_seeds():
     [
         (0.01, 0.5, {"transform": "log", "rule": "below", "limit": 0.02}),
         (1.0, 0.05, {"transform": "log", "rule": "within", "limit": [0.95, 1.05]}),
-        (0.7, 0.1, {"transform": "proportion", "rule": "above", "limit": 0.5, "trials": 20}),
-        (0.3, 0.1, {"transform": "proportion", "rule": "above", "limit": 0.0, "trials": (9, 20)}),
+        (0.7, 0.2, {"transform": "proportion", "rule": "above", "limit": 0.5, "trials": 20}),
+        (0.3, 0.3, {"transform": "proportion", "rule": "above", "limit": 0.0, "trials": (9, 20)}),
     ],
 )
 def test_simulated_studies_agree_with_studies_judged_one_by_one(reported, sd, design):

@@ -78,6 +78,13 @@ def test_intervals_are_possible_and_mirrored(counts, level):
     assert 0 < found.error[0] < 0.5
 
 
+def test_none_right_begins_at_zero_and_all_right_ends_at_one():
+    for level in (0.5, 0.997):
+        none, every = (of_counts(array([(right, 7)] * 5)).interval(level) for right in (0, 7))
+        assert none[0][0] == 0.0 < none[1][0]
+        assert every[0][0] < 1.0 == every[1][0]
+
+
 def test_many_trials_leave_only_the_spread_between_seeds():
     chances = np.random.default_rng(0).beta(6, 6, 32)
     counts = [(round(20_000 * chance), 20_000) for chance in chances]
