@@ -108,7 +108,8 @@ class MeasurementJob:
             found = self.study.measure(self.tier, self.seed)
         numbers, seconds = to_plain(found), round(time.perf_counter() - start, 3)
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        about = {"origin": self.origin(), "commit": commit(), "seconds": seconds}
+        which = {"tier": self.tier, "part": self.part, "seed": self.seed}
+        about = {**which, "origin": self.origin(), "commit": commit(), "seconds": seconds}
         write_json(self.file, {**about, "numbers": numbers})
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from bayesattn.errors import UserError
 from bayesattn.files import aside, write_json
-from bayesattn.ledger.study import Claim, Tier, Verdict
+from bayesattn.ledger.statement import Claim
+from bayesattn.ledger.study import Tier, Verdict
 from bayesattn.ledger.typed import Stored, from_plain
 
 SCHEMA = 1
@@ -51,8 +52,6 @@ class Record(Stored):
     """Everything known about one claim after it was measured: a verdict, or a failure."""
 
     claim: Claim
-    method: str
-    null: str
     tier: Tier
     seeds: tuple[int, ...]
     recipe: Mapping[str, Any]

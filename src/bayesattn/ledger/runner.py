@@ -137,8 +137,6 @@ def record(jobs: Sequence[MeasurementJob], failed: Failure | None = None) -> Rec
             verdict, failed = None, failure(error)
     return Record(
         claim=study.claim,
-        method=study.method,
-        null=study.null,
         tier=tier,
         seeds=seeds,
         recipe=asdict(study.recipes[tier]),

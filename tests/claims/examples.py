@@ -1,0 +1,29 @@
+"""Numbers of one seed of a claim, to try `values` and `draw` on.
+
+They are those that were recorded last, or stand in `examples/`: copies of files that
+`bayesattn claims run CLAIM --seeds 1 --out FOLDER` leaves in `FOLDER/measured`.
+"""
+
+import json
+from pathlib import Path
+
+from bayesattn.claims.registry import find_study
+from bayesattn.ledger.study import PartedStudy, Tier
+
+HERE = Path(__file__).parent
+FOLDERS = (HERE.parents[1] / "results" / "measured", HERE / "examples")
+
+
+def example(name):
+    """The tier, and the result of one seed as the claim reads it."""
+    study = find_study(name)
+    for folder in FOLDERS:
+        files = [json.loads(path.read_text("utf-8")) for path in folder.glob(f"{name}-*.json")]
+        own = [one for one in files if one["origin"]["claim"] == name]
+        if own:
+            tier, seed = own[0]["tier"], own[0]["seed"]
+            own = [one for one in own if (one["tier"], one["seed"]) == (tier, seed)]
+            parts = {one["part"]: one["numbers"] for one in own}
+            numbers = parts if isinstance(study, PartedStudy) else parts[None]
+            return Tier(tier), study.read({seed: numbers})
+    raise AssertionError(f"put one measured seed of {name} into {FOLDERS[-1]}")
