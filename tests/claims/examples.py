@@ -5,6 +5,7 @@ They are those that were recorded last, or stand in `examples/`: copies of files
 """
 
 import json
+import re
 from pathlib import Path
 
 from bayesattn.claims.registry import find_study
@@ -18,8 +19,11 @@ def example(name):
     """The tier, and the result of one seed as the claim reads it."""
     study = find_study(name)
     for folder in FOLDERS:
-        files = [json.loads(path.read_text("utf-8")) for path in folder.glob(f"{name}-*.json")]
-        own = [one for one in files if one["origin"]["claim"] == name]
+        own = [
+            json.loads(path.read_text("utf-8"))
+            for path in sorted(folder.glob(f"{name}-*.json"))
+            if re.match(rf"{name}-({'|'.join(Tier)})-", path.name)
+        ]
         if own:
             tier, seed = own[0]["tier"], own[0]["seed"]
             own = [one for one in own if (one["tier"], one["seed"]) == (tier, seed)]

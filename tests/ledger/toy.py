@@ -53,9 +53,29 @@ def toy(name="toy", *bases, statements=CLAIM.statements, **changes):
     return type(name, (Toy, *bases), {"claim": claim, **changes})()
 
 
+PAPER = {
+    "kind": Kind.REPLICATION,
+    "source": "arXiv 2512.22471v3, figure 1",
+    "reported": "8 to 10",
+    "reported_values": (8.0, 10.0),
+}
+
+
+def paper(name="paper", control=-10.0, **changes):
+    """A toy study of what a paper states: the effect replicates, and `control` is left of it."""
+
+    def values(self, tier, one):
+        left = one["effect"] - self.level + control
+        return {"effect": Value(one["effect"], 0.0), "alone": Value(left)}
+
+    alone = statement(name="alone", kind=Kind.CONTROL, text="It is the toy's own.", scale="two")
+    statements = (statement(**PAPER), alone)
+    return toy(name, statements=statements, **{"values": values, **changes})
+
+
 def run_study(study, tier, folder, count=None):
     """Measure one claim here and now, whatever was measured before."""
-    (record,) = run_claims([study], tier, folder, count, again=True)
+    *_, record = run_claims([study], tier, folder, count, again=True)
     return record
 
 

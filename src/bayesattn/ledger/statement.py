@@ -8,6 +8,8 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from bayesattn.ledger.typed import Stored
 from bayesattn.verdicts import (
@@ -18,8 +20,10 @@ from bayesattn.verdicts import (
     Rule,
     Transform,
     Value,
+    chance_of_yes,
     judge,
     judge_identity,
+    seeds_needed,
     word,
 )
 
@@ -93,10 +97,29 @@ class Statement(Stored):
 
     def judge(self, values: Sequence[Value]) -> Judgement:
         """What seeds say, in their order."""
-        if isinstance(self.limit, float | int) and not self.empirical:
-            return judge_identity(values, limit=self.limit)
-        rule = {"transform": self.transform, "rule": self.rule, "limit": self.limit}
-        return judge(values, **rule, looks=self.looks, resolution=self.resolution)
+        if self.empirical:
+            return judge(values, looks=self.looks, **self._rule())
+        (look,) = self.looks
+        if len(values) < look:
+            reason = f"{len(values)} of {look} seeds are there."
+            return replace(self._checked(values), outcome=Outcome.UNDECIDED, reason=reason)
+        return self._checked(values[:look])
+
+    def seeds_needed(self, values: Sequence[Value]) -> int | None:
+        """About how many seeds would decide, were the rest like these; None if nobody knows."""
+        return seeds_needed(values, **self._rule()) if self.empirical else None
+
+    def chance_of_yes(self, reported: float) -> float:
+        """Of a study whose truth is what is reported, with the noise between our seeds."""
+        noise = {"seed_sd": self.seed_sd, "trials": self.trials}
+        return chance_of_yes(reported, looks=self.looks, **noise, **self._rule())
+
+    def _rule(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("transform", "rule", "limit", "resolution")}
+
+    def _checked(self, values: Sequence[Value]) -> Judgement:
+        assert isinstance(self.limit, float | int)  # as every identity has
+        return judge_identity(values, limit=self.limit)
 
     def word(self, outcome: Outcome) -> str:
         """Its verdict."""
