@@ -19,6 +19,7 @@ from bayesattn.priors import PRIORS, GeneralizedGaussian, generalized_gaussian
 from bayesattn.probes import criteria, examination
 from bayesattn.probes.llm import causal
 from bayesattn.tunnels import TUNNELS
+from bayesattn.verdicts import LEVELS, LOOKS, WORDS, Kind
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -95,6 +96,18 @@ def test_the_costs_of_the_scaling_page_are_those_of_the_command(capsys):
         ways = [way["extra"] for way in attention["l12"] if way["length"] == number(length)]
         for said, bytes_ in zip(extra, ways, strict=False):
             assert bytes_ == pytest.approx(number(said), rel=0.1)
+
+
+def test_the_looks_of_the_verdicts_page():
+    rows = [[float(cell.strip(" %")) for cell in row] for row in table("verdicts.md", "look")]
+    assert [row[1] for row in rows] == list(LOOKS[0])
+    assert [row[2] for row in rows] == list(LOOKS[1])
+    assert [100 - row[3] for row in rows] == pytest.approx([100 * level for level in LEVELS])
+
+
+def test_the_words_of_the_verdicts_page():
+    said = {Kind(kind): (yes, no) for kind, _, yes, no in table("verdicts.md", "kind")}
+    assert said == WORDS
 
 
 def test_the_recipes_that_the_docs_name_exist():

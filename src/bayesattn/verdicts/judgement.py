@@ -1,12 +1,13 @@
 """One study: the numbers of its seeds, in their order, and what they say.
 
-`p` is the two-sided chance of the deciding look, times .05 / its level: deciding means p ≤ .05.
+`p` is the smallest level at which the interval would still decide, times .05 / the look's own
+level: deciding means p ≤ .05.
 Seeds that had not learnt what the statement takes for granted do not count; a look at too few that
 had decides nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -16,6 +17,7 @@ from bayesattn.verdicts.rule import (
     ERROR,
     LEVELS,
     LOOKS,
+    Estimator,
     Limit,
     Rule,
     Transform,
@@ -28,6 +30,8 @@ from bayesattn.verdicts.values import Value, as_array
 
 LEARNT = 0.75
 """Share of a look's seeds that must have met the premise."""
+LEAST = 1e-15
+"""No p is told smaller than this: rounding could not tell it from 0."""
 POWER = 1000.0
 """A control must differ by this many tolerances, or the identity was not really tested."""
 
@@ -47,7 +51,7 @@ class Judgement:
     outcome: Outcome
     reason: str
     value: float | None = None
-    """Mean, geometric mean (log) or pooled proportion; None where no seed counts."""
+    """Mean, geometric mean (log) or pooled proportion; None where too few seeds met the premise."""
     interval: Interval | None = None
     """Of the look; None before the first, and of identities."""
     p: float | None = None
@@ -126,27 +130,36 @@ def _look(
     resolution: float,
 ) -> Judgement:
     counted = [one for one in values if one.learnt]
-    seeds, count = len(values), len(counted)
-    if count < LEARNT * seeds:
-        reason = f"The premise fails: {count} of {seeds} seeds met it, three quarters must."
-        return Judgement(Outcome.UNDECIDED, reason, seeds=seeds, counted=count)
+    if len(counted) < LEARNT * len(values):
+        met = f"{len(counted)} of {len(values)} seeds met it, three quarters must"
+        reason = f"The premise fails: {met}."
+        return Judgement(Outcome.UNDECIDED, reason, seeds=len(values), counted=len(counted))
     found = estimate(as_array([one.effect for one in counted]), transform, resolution)
-    value, other = float(found.value[0]), _comparator(counted, transform)
+    seen = _seen(values, counted, found, transform)
     low, high = (float(end[0]) for end in found.interval(1 - level))
     if np.isnan(low):
-        reason = (
-            f"All {count} seeds are equal, which says nothing of how much they vary: "
-            "register a resolution, counts or an identity."
-        )
-        return Judgement(
-            Outcome.UNDECIDED, reason, value, comparator=other, seeds=seeds, counted=count
-        )
-    said = decide(found, rule, limit, level)
-    outcome = Outcome.YES if said.yes[0] else Outcome.NO if said.no[0] else Outcome.UNDECIDED
-    p = None if outcome is Outcome.UNDECIDED else min(1.0, float(said.p[0]) * ERROR / level)
-    interval = Interval(low, high)
-    reason = _reason(interval, rule, limit, level, outcome, count)
-    return Judgement(outcome, reason, value, interval, p, other, seeds, count, 1 - level)
+        reason = "All seeds are equal, which says nothing of how much they vary: "
+        return replace(seen, reason=reason + "register a resolution, counts or an identity.")
+    yes, no = decide(found, rule, limit, level)
+    outcome = Outcome.YES if yes[0] else Outcome.NO if no[0] else Outcome.UNDECIDED
+    return replace(
+        seen,
+        outcome=outcome,
+        reason=_reason(Interval(low, high), rule, limit, level, outcome, len(counted)),
+        interval=Interval(low, high),
+        p=_smallest_level(found, rule, limit, level) * ERROR / level if yes[0] or no[0] else None,
+        level=1 - level,
+    )
+
+
+def _smallest_level(found: Estimator, rule: Rule, limit: Limit, level: float) -> float:
+    """Of the intervals that still decide: the two-sided p of one study that decides at `level`."""
+    low, high = np.log(LEAST), np.log(level)
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        decided = any(one[0] for one in decide(found, rule, limit, float(np.exp(middle))))
+        low, high = (low, middle) if decided else (middle, high)
+    return float(np.exp(high))
 
 
 def _reason(
@@ -167,19 +180,25 @@ def _reason(
 
 def _too_few(values: Sequence[Value], transform: Transform, needed: int) -> Judgement:
     """Before the first look: the value so far, and no interval."""
-    counted = [one for one in values if one.learnt]
     reason = f"{len(values)} of the {needed} seeds of the first look are there."
-    seen = Judgement(Outcome.UNDECIDED, reason, seeds=len(values), counted=len(counted))
+    counted = [one for one in values if one.learnt]
     if not counted:
-        return seen
+        return Judgement(Outcome.UNDECIDED, reason, seeds=len(values))
     found = estimate(as_array([one.effect for one in counted]), transform)
+    return replace(_seen(values, counted, found, transform), reason=reason)
+
+
+def _seen(
+    values: Sequence[Value], counted: Sequence[Value], found: Estimator, transform: Transform
+) -> Judgement:
+    """The numbers, and nothing decided yet."""
     return Judgement(
         Outcome.UNDECIDED,
-        reason,
-        float(found.value[0]),
+        reason="",
+        value=float(found.value[0]),
         comparator=_comparator(counted, transform),
-        seeds=seen.seeds,
-        counted=seen.counted,
+        seeds=len(values),
+        counted=len(counted),
     )
 
 

@@ -1,11 +1,11 @@
-"""Means over seeds with Student's t: on the scale of the effect, on logs, of paired proportions.
+"""Means over seeds with Student's t: on the scale of the effect, or on logs.
 
 With n seeds of mean m and SD s the interval is m ± t(n - 1) · s / √n.
 
 Seeds that agree exactly have s = 0, and t would be sure of anything. Where values can only change
 in steps, s is taken to be at least half a step, the largest SD of a number that falls between two
-neighbouring ones. Of proportions the trials of a seed tell how much it varies at least. Elsewhere
-seeds that agree to nine digits say nothing of how much they vary: there is no interval, and no p.
+neighbouring ones. Elsewhere seeds that agree to nine digits say nothing of how much they vary:
+there is no interval, and no p.
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,8 @@ import numpy as np
 
 from bayesattn.verdicts.values import Array
 
+FARTHEST = 700.0
+"""Largest logarithm: beyond it numbers are infinite."""
 SAME = 1e-9
 """Seeds closer than this, relative to the largest, are equal: what differs is rounding."""
 
@@ -35,30 +37,19 @@ class Mean:
     error: Array
     """Standard errors; NaN where seeds say nothing of how much they vary."""
     seeds: int
-    logs: bool = False
-    least: float = -np.inf
-    most: float = np.inf
+    logs: bool
 
     @property
     def value(self) -> Array:
         return np.exp(self.mean) if self.logs else self.mean
 
     def interval(self, level: float) -> tuple[Array, Array]:
-        """Both ends of the two-sided interval of this level, inside what is possible."""
+        """Both ends of the two-sided interval of this level."""
         half = special().stdtrit(self.seeds - 1, (1 + level) / 2) * self.error
         low, high = self.mean - half, self.mean + half
-        if self.logs:
-            with np.errstate(over="ignore"):
-                low, high = np.exp(low), np.exp(high)
-        return np.clip(low, self.least, self.most), np.clip(high, self.least, self.most)
-
-    def above(self, limit: float) -> Array:
-        """P(a mean so high), were `limit` the truth."""
-        return special().stdtr(self.seeds - 1, -self.distance(limit) / self.error)
-
-    def below(self, limit: float) -> Array:
-        """P(a mean so low), were `limit` the truth."""
-        return special().stdtr(self.seeds - 1, self.distance(limit) / self.error)
+        if not self.logs:
+            return low, high
+        return np.exp(low), np.exp(np.minimum(high, FARTHEST))
 
     def distance(self, limit: float) -> Array:
         """From the limit to the mean, on the scale of `error`."""
@@ -82,21 +73,4 @@ def of_numbers(effects: Array, *, logs: bool, resolution: float = 0.0) -> Mean:
     equal = np.ptp(scaled, axis=-1) <= SAME * largest
     floored = np.maximum(np.where(equal, 0.0, spread), resolution / 2)
     error = np.where(floored > 0, floored, np.nan) / np.sqrt(count)
-    return Mean(scaled.mean(axis=-1), error, count, logs, least=0.0 if logs else -np.inf)
-
-
-def of_pairs(counts: Array) -> Mean:
-    """First minus second proportion, seed by seed, of counts [studies, seeds, 2, 2].
-
-    The variance between seeds is at least what the trials cause by themselves, the mean over seeds
-    of p(1 - p)/n + q(1 - q)/m, each share with half a success and half a failure added.
-    """
-    successes, trials = counts[..., 0], counts[..., 1]
-    shares = successes / trials
-    smoothed = (successes + 0.5) / (trials + 1)
-    noise = (smoothed * (1 - smoothed) / trials).sum(axis=-1).mean(axis=-1)
-    differences = shares[..., 0] - shares[..., 1]
-    count = differences.shape[-1]
-    between = differences.var(axis=-1, ddof=1) if count > 1 else np.full(len(counts), np.nan)
-    error = np.sqrt(np.maximum(between, noise) / count)
-    return Mean(differences.mean(axis=-1), error, count, least=-1.0, most=1.0)
+    return Mean(scaled.mean(axis=-1), error, count, logs)

@@ -82,12 +82,12 @@ def chance_of_yes(
     shape = (studies, looks[-1])
     if transform == "proportion":
         effects = _drawn_counts(rng, shape, reported, seed_sd, trials)
-    elif transform == "log":
-        effects = np.exp(rng.normal(np.log(reported), seed_sd, shape))
     else:
-        effects = rng.normal(reported, seed_sd, shape)
-    if resolution and transform == "identity":
-        effects = np.round(effects / resolution) * resolution
+        logs = transform == "log"
+        effects = rng.normal(np.log(reported) if logs else reported, seed_sd, shape)
+        if resolution:
+            effects = np.round(effects / resolution) * resolution
+        effects = np.exp(effects) if logs else effects
     yes, _ = outcomes(effects, transform, rule, limit, looks, resolution)
     return float(yes.mean())
 

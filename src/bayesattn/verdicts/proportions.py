@@ -20,11 +20,9 @@ from bayesattn.verdicts.values import Array
 WIDEST = 0.8
 """Largest √ρ: seeds alike to 0.64, where 1 means that each is all right or all wrong."""
 NODES = 16
-COARSE, FINE = 96, 384
+COARSE, FINE = 64, 256
 NOTHING = 60.0
 """What is e^60 times less likely than the most likely μ is left out."""
-LEAST = 1e-15
-"""No chance is told smaller than this: rounding could not tell it from 0."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +38,8 @@ class Proportion:
 
     def interval(self, level: float) -> tuple[Array, Array]:
         """Ends of the equal-tailed interval; 0 if no trial is right, 1 if every trial is."""
-        low = self._quantile((1 - level) / 2)
-        high = self._quantile((1 + level) / 2)
+        low, high = self._quantile((1 - level) / 2), self._quantile((1 + level) / 2)
         return np.where(self.value == 0, 0.0, low), np.where(self.value == 1, 1.0, high)
-
-    def above(self, limit: float) -> Array:
-        """P(μ is not above the limit)."""
-        return np.where(self.value == 0, 1.0, self._below(limit))
-
-    def below(self, limit: float) -> Array:
-        """P(μ is not below the limit)."""
-        return np.where(self.value == 1, 1.0, 1 - self._below(limit))
 
     @property
     def error(self) -> Array:
@@ -63,33 +52,103 @@ class Proportion:
         """From the limit to the proportion."""
         return self.value - limit
 
-    def _below(self, limit: float) -> Array:
-        at = float(np.arcsin(np.sqrt(np.clip(limit, 0.0, 1.0))))
-        after = int(np.clip(np.searchsorted(self.edges, at), 1, len(self.edges) - 1))
-        start, end = self.edges[after - 1], self.edges[after]
-        share = float(np.clip((at - start) / (end - start), 0, 1))
-        inside = (1 - share) * self.chance[:, after - 1] + share * self.chance[:, after]
-        return np.clip(inside, LEAST, 1 - LEAST)
-
     def _quantile(self, share: float) -> Array:
-        inside = [float(np.interp(share, row, self.edges)) for row in self.chance]
-        return np.sin(np.asarray(inside)) ** 2
+        after = np.clip((self.chance < share).sum(axis=-1), 1, len(self.edges) - 1)
+        row = np.arange(len(after))
+        start, end = self.chance[row, after - 1], self.chance[row, after]
+        part = (share - start) / (end - start)
+        angle = (1 - part) * self.edges[after - 1] + part * self.edges[after]
+        return np.sin(angle) ** 2
+
+
+@dataclass(frozen=True)
+class Difference:
+    """First minus second proportion [studies] of the same seeds.
+
+    The ends of both intervals are put together as their errors are (Zou and Donner 2008): with
+    a = first - its low end and b = the second's high end - second,
+
+        low = first - second - √(a² + b² - 2 r a b)
+
+    where r, from 0 to 1, is how far the two go along with each other from seed to seed.
+    """
+
+    first: Proportion
+    second: Proportion
+    together: Array
+
+    @property
+    def value(self) -> Array:
+        return self.first.value - self.second.value
+
+    @property
+    def seeds(self) -> int:
+        return self.first.seeds
+
+    def interval(self, level: float) -> tuple[Array, Array]:
+        """Both ends of the two-sided interval of this level, inside [-1, 1]."""
+        (low, high), (least, most) = self.first.interval(level), self.second.interval(level)
+        down = self._joined(self.first.value - low, most - self.second.value)
+        up = self._joined(high - self.first.value, self.second.value - least)
+        return np.maximum(self.value - down, -1.0), np.minimum(self.value + up, 1.0)
+
+    @property
+    def error(self) -> Array:
+        """Standard error."""
+        return self._joined(self.first.error, self.second.error)
+
+    def distance(self, limit: float) -> Array:
+        """From the limit to the difference."""
+        return self.value - limit
+
+    def _joined(self, one: Array, other: Array) -> Array:
+        one, other = np.maximum(one, 0.0), np.maximum(other, 0.0)
+        square = one**2 + other**2 - 2 * self.together * one * other
+        return np.sqrt(np.maximum(square, 0.0))
 
 
 def of_counts(counts: Array) -> Proportion:
-    """Posterior of μ from counts [studies, seeds, 1, 2] of successes and trials."""
-    successes, trials = counts[..., 0, 0], counts[..., 0, 1]
+    """Posterior of μ from counts [studies, seeds, 2] of successes and trials."""
     coarse = np.linspace(0, np.pi / 2, COARSE + 1)
-    heights = _log_posterior(counts[..., 0, :], coarse)
+    heights = _log_posterior(counts, coarse)
     peaks = heights.max(axis=-1, keepdims=True)
     (seen,) = np.nonzero((heights > peaks - NOTHING).any(axis=0))
-    first, last = max(seen[0] - 1, 0), min(seen[-1] + 2, COARSE)
-    edges = np.linspace(coarse[first], coarse[last], FINE + 1)
-    heights = _log_posterior(counts[..., 0, :], edges)
+    edges = np.linspace(coarse[max(seen[0] - 1, 0)], coarse[min(seen[-1] + 2, COARSE)], FINE + 1)
+    heights = _log_posterior(counts, edges)
     mass = np.exp(heights - heights.max(axis=-1, keepdims=True))
     chance = np.concatenate([np.zeros((len(mass), 1)), mass.cumsum(axis=-1)], axis=-1)
-    value = successes.sum(axis=-1) / trials.sum(axis=-1)
+    value = counts[..., 0].sum(axis=-1) / counts[..., 1].sum(axis=-1)
     return Proportion(value, edges, chance / chance[:, -1:], counts.shape[1])
+
+
+def of_pairs(counts: Array) -> Difference:
+    """First minus second of counts [studies, seeds, 2, 2]."""
+    first, second = of_counts(counts[..., 0, :]), of_counts(counts[..., 1, :])
+    return Difference(first, second, _together(counts[..., 0], counts[..., 1]))
+
+
+def _together(successes: Array, trials: Array) -> Array:
+    """Correlation [studies] of two shares over n seeds, as large as it is at least.
+
+    tanh(artanh r - 1.645/√(n - 3)), below which the true one lies in 5 % of cases. Never below 0,
+    nor above what the chance of single trials leaves: that part of a share's variance, the mean of
+    p(1 - p)/trials, is its own.
+    """
+    count = successes.shape[1]
+    if count < 4:
+        return np.zeros(len(successes))
+    shares = successes / trials
+    away = shares - shares.mean(axis=1, keepdims=True)
+    spread = (away**2).sum(axis=1)
+    vary = (spread > 0).all(axis=-1)
+    spread[~vary] = 1.0
+    alike = away.prod(axis=-1).sum(axis=1) / np.sqrt(spread.prod(axis=-1))
+    lowered = np.arctanh(np.clip(alike, 0.0, 1 - 1e-12)) - 1.645 / np.sqrt(count - 3)
+    smoothed = (successes + 0.5) / (trials + 1)
+    chance = (smoothed * (1 - smoothed) / trials).mean(axis=1)
+    shared = np.maximum(1 - chance / (spread / (count - 1)), 0.0)
+    together = np.minimum(np.tanh(np.maximum(lowered, 0.0)), np.sqrt(shared.prod(axis=-1)))
+    return np.where(vary, together, 0.0)
 
 
 def _log_posterior(counts: Array, edges: Array) -> Array:

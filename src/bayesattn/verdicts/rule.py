@@ -13,14 +13,13 @@ This file is about many studies at once, as arrays; `judgement.py` judges one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesattn.verdicts.means import Mean, of_numbers, of_pairs
-from bayesattn.verdicts.proportions import Proportion, of_counts
+from bayesattn.verdicts.means import Mean, of_numbers
+from bayesattn.verdicts.proportions import Difference, Proportion, of_counts, of_pairs
 from bayesattn.verdicts.values import Array
 
 ERROR = 0.05
@@ -33,16 +32,8 @@ LOOKS = ((4, 8, 12), (8, 16, 32))
 Transform = Literal["identity", "log", "proportion"]
 Rule = Literal["above", "below", "within"]
 Limit = float | Sequence[float]
-Estimator = Mean | Proportion
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What a look says of each of several studies, and the two-sided chance of that."""
-
-    yes: NDArray[np.bool_]
-    no: NDArray[np.bool_]
-    p: Array
+Estimator = Mean | Proportion | Difference
+Booleans = NDArray[np.bool_]
 
 
 def estimate(effects: Array, transform: Transform, resolution: float = 0.0) -> Estimator:
@@ -53,19 +44,17 @@ def estimate(effects: Array, transform: Transform, resolution: float = 0.0) -> E
         return of_numbers(effects, logs=transform == "log", resolution=resolution)
     if effects.ndim == 2:
         raise ValueError("a proportion needs Counts of successes and trials, not numbers")
-    return of_pairs(effects) if effects.shape[2] == 2 else of_counts(effects)
+    return of_pairs(effects) if effects.shape[2] == 2 else of_counts(effects[:, :, 0])
 
 
-def decide(found: Estimator, rule: Rule, limit: Limit, level: float) -> Decision:
-    """What one look at `level` says of each study; where there is no spread, nothing."""
-    low, high = ends_of(limit)
-    above, below = 2 * found.above(low), 2 * found.below(high)  # so far on either side
+def decide(found: Estimator, rule: Rule, limit: Limit, level: float) -> tuple[Booleans, Booleans]:
+    """Where a look at `level` says yes, and where no; neither where seeds tell no spread."""
+    least, most = ends_of(limit)
+    low, high = found.interval(1 - level)
     if rule == "within":
-        yes, no = np.maximum(above, below), 2 * np.minimum(found.below(low), found.above(high))
-    else:
-        yes, no = (above, below) if rule == "above" else (below, above)
-    p = np.fmin(np.fmin(yes, no), 1.0)
-    return Decision(yes <= level, no <= level, p)
+        return (low > least) & (high < most), (high < least) | (low > most)
+    above, below = low > least, high < least
+    return (above, below) if rule == "above" else (below, above)
 
 
 def outcomes(
@@ -82,10 +71,8 @@ def outcomes(
         (left,) = np.nonzero(yes + no == 0)
         for some in np.array_split(left, len(left) // 500 + 1):
             if some.size:
-                said = decide(
-                    estimate(effects[some, :seeds], transform, resolution), rule, limit, level
-                )
-                yes[some], no[some] = said.yes, said.no
+                found = estimate(effects[some, :seeds], transform, resolution)
+                yes[some], no[some] = decide(found, rule, limit, level)
     return yes, no
 
 
@@ -106,6 +93,8 @@ def check_design(transform: str, rule: str, limit: Limit, looks: Sequence[int]) 
         raise ValueError(f"limit must be finite, its lower end first, not {limit!r}")
     if transform == "log" and low <= 0:
         raise ValueError(f"on the log scale a limit must be positive, not {limit!r}")
+    if transform == "proportion" and not -1 <= low <= high <= 1:
+        raise ValueError(f"the limit of a proportion is a share, 0.9 and not 90, not {limit!r}")
 
 
 def ends_of(limit: Limit) -> tuple[float, float]:
