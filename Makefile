@@ -37,6 +37,7 @@ check: $(VENV)/.tested
 # The table of the README and the pages of the claims, from the recorded ledger; its figures lie beside that.
 results: $(VENV)/.installed
 	@$(BIN)/bayesattn report results --readme README.md --pages docs/claims
+	@$(BIN)/python -m bayesattn.claims.recorded results
 
 screenshots: $(VENV)/.tested
 	@$(BIN)/python docs/screenshots.py

@@ -1,42 +1,53 @@
-"""The ledger that comes along is that of the claims as they are: read, judged and drawn again."""
+"""What is recorded: which verdicts stand together, and what agrees with them."""
 
-import re
-from dataclasses import is_dataclass
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
-from bayesattn.claims.registry import find_study
-from bayesattn.ledger.typed import to_plain
-from tests.claims.recorded import LEDGER
+from bayesattn.claims import Tier, registry
+from bayesattn.claims import recorded as module
+from bayesattn.claims.recorded import agrees, recorded, recorded_row, standing, write
+from bayesattn.ledger.ledger import NAME, Ledger
+from tests.ledger.toy import paper, run_study, statement, toy
 
 
-@pytest.mark.parametrize("name", LEDGER.records)
-def test_what_is_recorded_is_what_the_claim_would_say_of_these_numbers(name):
-    study, record = find_study(name), LEDGER.records[name]
-    found = study.read(record.numbers)
-    assert all(map(typed, found.values())), "a misspelt name must fail in the type check"
-    assert {seed: to_plain(one) for seed, one in found.items()} == record.numbers
-
-    again, verdict = study.verdict(record.tier, found), record.verdict
-    assert again.outcome == verdict.outcome
-    assert again.measured == pytest.approx(verdict.measured)
-    assert again.interval == pytest.approx(verdict.interval)
-    assert again.null == pytest.approx(verdict.null)
-    assert again.p == pytest.approx(verdict.p)
-    assert numbers_in(again.reason) == numbers_in(verdict.reason)
-
-    drawn = study.draw(record.tier, found)
-    files = {f"{name}-{picture.name}" for picture in drawn}
-    assert {Path(figure.file).stem for figure in record.figures} == files
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ledger")
+    studies = [toy("good", level=200.0), paper()]
+    return Ledger({study.claim.id: run_study(study, Tier.FULL, folder) for study in studies})
 
 
-def typed(result):
-    """Whether a result is a dataclass, or a mapping to dataclasses."""
-    if isinstance(result, dict):
-        return bool(result) and all(map(typed, result.values()))
-    return is_dataclass(result)
+@pytest.mark.parametrize(
+    ("others", "firm"),
+    [(0, {"good/effect", "paper/effect", "paper/alone"}), (20, {"good/effect"})],
+)
+def test_the_family_is_all_that_is_registered_measured_or_not(ledger, monkeypatch, others, firm):
+    many = tuple(statement(name=f"s{number}") for number in range(others))
+    studies = [toy("good", level=200.0), paper(), toy("later", statements=many)]
+    monkeypatch.setattr(registry, "_classes", {own.claim.id: type(own) for own in studies})
+    monkeypatch.setattr(module, "all_studies", lambda: studies)
+    assert standing(ledger) == firm
 
 
-def numbers_in(text):
-    return re.findall(r"\d[\d.,]*\d|\d", text)
+def test_what_is_written_is_read_and_counts_for_the_same_registration_only(
+    ledger, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(module, "FILE", tmp_path / "recorded.json")
+    ledger.save(tmp_path / NAME)
+    write(tmp_path)
+    recorded.cache_clear()
+    try:
+        row = ledger.records["good"].rows["effect"]
+        assert list(recorded()) == ["good/effect", "paper/effect", "paper/alone"]
+        assert recorded_row("good", statement()) == row
+        assert recorded_row("good", statement(limit=6.0)) is None
+        assert recorded_row("bad", statement()) is None
+    finally:
+        recorded.cache_clear()
+
+
+def test_values_on_the_same_side_of_the_limit_agree(ledger):
+    row = ledger.records["good"].rows["effect"]
+    for value, same in ((5.1, True), (5.0, False), (-3.0, False), (None, False)):
+        assert agrees(statement(), replace(row, value=value), row) is same

@@ -1,18 +1,30 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bayesattn.claims import Claim, Study, UserError, all_studies, find_study, register, registry
 from bayesattn.ledger.study import Recipe, Tier
-from tests.ledger.toy import Toy
+from tests.ledger.toy import CLAIM, Toy
 
 WORDS = """
-statement = '''Toys
+title = '''Toys
   work.'''
 source = "arXiv 0000.00000"
-reported = "always"
 method = "By playing."
-null = "No toy."
+mind = "A toy that does not work."
+[[statements]]
+name = "effect"
+kind = "ours"
+text = '''The effect
+is large.'''
+scale = "one toy"
+unit = "points"
+estimand = "the mean effect"
+rule = "above"
+limit = 5.0
+comparator = "no toy"
+looks = [4, 8, 12]
 """
 
 
@@ -44,24 +56,22 @@ def test_studies_are_complete():
     for study in all_studies():
         claim = study.claim
         assert claim.id == claim.id.lower()
-        assert claim.statement.endswith(".")
+        assert claim.title.endswith(".")
         assert "arXiv" in claim.source
-        assert claim.reported and study.method and study.null
+        assert claim.method
+        assert claim.mind or not claim.statements
         assert study.recipes, f"{claim.id} has no tier"
 
 
 def test_a_registered_study_has_the_words_and_recipes_of_its_file(empty):
-    write("game", f"{WORDS}[quick]\nseeds = 2\ngames = [1, 2]\n[paper]\nseeds=9\ngames=[]\nrate=1")
+    write("game", f"{WORDS}[quick]\nseeds = 2\ngames = [1, 2]\n[paper]\ngames=[]\nrate=1")
     assert register("game")(Game) is Game
     study = find_study("game")
     assert isinstance(study, Game)
-    assert study.claim == Claim(
-        id="game", statement="Toys work.", source="arXiv 0000.00000", reported="always"
-    )
-    assert (study.method, study.null) == ("By playing.", "No toy.")
+    assert study.claim == replace(CLAIM, id="game")
     assert study.recipes == {
         Tier.QUICK: ToyRecipe(seeds=2, games=(1, 2)),
-        Tier.PAPER: ToyRecipe(seeds=9, games=(), rate=1),
+        Tier.PAPER: ToyRecipe(games=(), rate=1),
     }
 
 
@@ -69,10 +79,15 @@ def test_a_registered_study_has_the_words_and_recipes_of_its_file(empty):
     ("text", "sentence"),
     [
         (f"{WORDS}[quick]\nseeds = 2\ngams = []", r"\[quick\] .* no 'gams'; .* 'games'\.$"),
-        (f"{WORDS}[full]\nseeds = 2", r"\[full\] ToyRecipe needs 'games'\.$"),
-        (f"{WORDS}[full]\nseeds = 2.5\ngames = []", r"\[full\] seeds: 2\.5 is no int\.$"),
-        (f"{WORDS}[ful]\nseeds = 2", r"no 'ful'; the nearest name is 'full'\.$"),
-        ("statement = 'a'", r"needs 'source'\.$"),
+        (f"{WORDS}[full]\nrate = 2", r"\[full\] ToyRecipe needs 'games'\.$"),
+        (f"{WORDS}[full]\ngames = 2.5", r"\[full\] games: 2\.5 is no list\.$"),
+        (f"{WORDS}[full]\nseeds = 2\ngames = []", r"\[full\] has no seeds: the looks .*\.$"),
+        (f"{WORDS}[ful]\nrate = 2", r"no 'ful'; the nearest name is 'full'\.$"),
+        (f"{WORDS}limt = 2", r"\[\[statements\]\] effect: .* no 'limt'; .* 'limit'\.$"),
+        (WORDS.replace("above", "over"), r"effect: rule: 'over' is none of|one of 'above'"),
+        (WORDS.replace("4, 8, 12", "3"), r"\[\[statements\]\] effect: looks must be"),
+        (WORDS.replace('arXiv 0000.00000"', 'arXiv"\nversion = 2'), r"version 2 needs one"),
+        ("title = 'a'", r"needs 'source'\.$"),
         ("statement", r"game\.toml: "),
     ],
 )

@@ -38,7 +38,7 @@ def studies(monkeypatch):
     def use(*toys):
         monkeypatch.setattr(registry, "_classes", {t.claim.id: type(t) for t in toys})
 
-    use(toy("good"), toy("wrong", level=-10.0))
+    use(toy("good"), toy("wrong", level=-20.0))
     return use
 
 
@@ -140,11 +140,12 @@ def test_arguments_come_from_the_command_line_unless_given(capsys, monkeypatch):
         (["claims", "run", "bam-unifrm"], "no claim 'bam-unifrm': did you mean 'bam-uniform'?"),
         (["claims", "show", "bam-sise"], "no claim 'bam-sise': did you mean 'bam-size'?"),
         (["claims", "run", "bam-size", "--tier", "fast"], "no tier 'fast': choose one of quick"),
-        (["claims", "run", "bam-size", "--seeds", "0"], "--seeds must be 1 or more, not 0"),
+        (["claims", "run", "bam-size", "--seeds", "0"], "--seeds 0 names no seed: pass 1 or more"),
         (["claims", "run"], "Name the claims to measure, or pass --all"),
         (["claims", "run", "bam-size", "--all"], "Name the claims to measure, or pass --all"),
         (["claims", "run", "bam-size", "--out", "file/x"], "Cannot write to file/x"),
         (["demo", "--out", "file/x"], "Cannot write to file/x"),
+        (["claims", "add", "nowhere"], "There are no measured seeds in nowhere"),
         (["report"], "no ledger at report/ledger.json: run `bayesattn demo`"),
         (["report", "--readme", "README.md"], "no ledger at report/ledger.json"),
         (["claims", "list", "--json", "no/where.json"], "Cannot use no/where.json"),
@@ -215,40 +216,57 @@ def test_list_as_json(studies, capsys):
     assert json.loads(Path("list.json").read_text()) == rows
 
 
-def test_run_measures_what_is_named(studies, capsys):
-    assert main(["claims", "run", "good", "--seeds", "2", "--tier", "full"]) == 0
+def test_run_measures_what_is_named_until_it_is_decided(studies, capsys):
+    assert main(["claims", "run", "good", "--tier", "full"]) == 0
     assert list(ledger()) == ["good"]
     assert ledger()["good"].tier == "full"
-    assert ledger()["good"].seeds == (0, 1)
+    assert ledger()["good"].seeds == (0, 1, 2, 3)
     out, err = capsys.readouterr()
-    assert "✓ supported" in out and "always" in out
-    assert "✓ supported    good" in err
+    assert "✓ supported" in out and "11.5 points [5.76, 17.2]" in out
+    assert "✓ supported           good/effect: 11.5 points" in err
     assert main(["claims", "run", "wrong", "good"]) == 0
     assert {name: len(record.seeds) for name, record in ledger().items()} == {"wrong": 3, "good": 3}
+    assert "speaks against it" in capsys.readouterr().out
+
+
+def test_run_says_that_it_goes_on_to_the_next_look(studies, capsys):
+    studies(toy("unclear", level=-1.0))
+    assert main(["claims", "run", "unclear", "--tier", "full"]) == 0
+    err = capsys.readouterr().err
+    assert "unclear: going on to 8 seeds" in err and "unclear: going on to 12 seeds" in err
+    assert err.count("? undecided") == 3
+
+
+def test_seeds_of_two_machines_are_judged_together(studies, capsys):
+    main(["claims", "run", "good", "--tier", "full", "--seeds", "0-1", "--out", "here"])
+    main(["claims", "run", "good", "--tier", "full", "--seeds", "2-3", "--out", "there"])
+    assert ledger("there")["good"].seeds == ()
+    capsys.readouterr()
+    assert main(["claims", "add", "there", "--out", "here"]) == 0
+    out, err = capsys.readouterr()
+    assert "✓ supported" in out and err == "2 added, 0 there before.\n"
+    assert ledger("here")["good"].rows["effect"].seeds == (0, 1, 2, 3)
 
 
 def test_run_all_leaves_out_what_has_no_such_tier_and_says_so(studies, capsys):
     studies(toy("good"), toy("short", recipes={"quick": toy().recipes["quick"]}))
     assert main(["claims", "run", "--all", "--tier", "full", "--out", "elsewhere"]) == 0
     assert list(ledger("elsewhere")) == ["good"]
-    assert "Left out, having no full tier: short." in capsys.readouterr().err
+    assert "Left out, having no full tier or no statements: short." in capsys.readouterr().err
 
 
 def test_run_as_json_keeps_standard_output_clean(studies, capsys):
-    assert main(["claims", "run", "--all", "--json", "-"]) == 0
+    assert main(["claims", "run", "--all", "--tier", "full", "--json", "-"]) == 0
     records = json.loads(capsys.readouterr().out)
-    assert [r["verdict"]["outcome"] for r in records] == ["supported", "refuted"]
+    assert [r["rows"]["effect"]["verdict"] for r in records] == ["supported", "refuted"]
 
 
 def test_a_refuted_claim_exits_with_0_and_a_crashed_study_with_1(studies, capsys):
-    assert main(["claims", "run", "wrong"]) == 0
+    assert main(["claims", "run", "wrong", "--tier", "full"]) == 0
     studies(toy("bad", measure=crash), toy("good"))
-    assert main(["claims", "run", "--all"]) == 1
-    assert {name: r.result for name, r in ledger().items()} == {
-        "wrong": "refuted",
-        "bad": "error",
-        "good": "supported",
-    }
+    assert main(["claims", "run", "--all", "--tier", "full"]) == 1
+    assert ledger()["wrong"].rows["effect"].verdict == "refuted"
+    assert ledger()["good"].rows["effect"].verdict == "supported"
     out, err = capsys.readouterr()
     assert "RuntimeError: the toy broke" in err
     assert "Traceback" not in err and "! error" in out
@@ -268,14 +286,15 @@ def test_show_tells_the_claim_and_then_its_verdict(studies, capsys):
     assert main(["claims", "show", "good"]) == 0
     out = capsys.readouterr().out
     assert "good works." in out and "By playing." in out
-    assert "not measured yet: bayesattn claims run good" in out
-    main(["claims", "run", "good", "--out", "there"])
+    assert "not measured yet" in out and "bayesattn claims run good --tier full" in out
+    main(["claims", "run", "good", "--tier", "full", "--out", "there"])
     capsys.readouterr()
     assert main(["claims", "show", "good", "--out", "there"]) == 0
     out = capsys.readouterr().out
-    assert "11 points [8.52, 13.5]" in out and "✓ supported" in out
+    assert "11.5 points [5.76, 17.2]" in out and "✓ supported" in out and "above 5 points" in out
     assert main(["claims", "show", "good", "--out", "there", "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["record"]["verdict"]["measured"] == 11
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["record"]["rows"]["effect"]["value"] == 11.5
 
 
 def test_show_tells_how_a_study_crashed(studies, capsys):
@@ -292,7 +311,7 @@ def test_demo_writes_ledger_and_page_and_says_where(studies, capsys):
     assert {record.tier for record in ledger().values()} == {"quick"}
     out = capsys.readouterr().out
     assert f"Report: {Path('report/index.html')}" in out
-    assert "✗ refuted" in Path("report/index.html").read_text(encoding="utf-8")
+    assert "speaks against it" in Path("report/index.html").read_text(encoding="utf-8")
 
 
 def test_demo_writes_its_page_even_when_a_study_crashed(studies, capsys):
@@ -342,7 +361,7 @@ def test_report_fills_the_table_of_a_readme(studies, capsys):
     Path("README.md").write_text("A\n<!-- ledger:begin -->\n<!-- ledger:end -->\nB\n")
     assert main(["report", "results", "--readme", "README.md"]) == 0
     text = Path("README.md").read_text()
-    assert "| `good` good works. |" in text
+    assert "| [good](docs/claims/good.md) The effect is large. |" in text
     assert text.startswith("A\n") and text.endswith("\nB\n")
     assert not Path("results/index.html").exists()
 

@@ -10,7 +10,7 @@ import pytest
 
 from bayesattn.claims import tunnel_bijection as bijection
 from bayesattn.ledger.engines import Here, Processes, local_engine, run_jobs
-from bayesattn.ledger.jobs import plan, to_do
+from bayesattn.ledger.jobs import measurements, to_do
 from bayesattn.ledger.study import Tier
 from tests.claims.test_tunnels import small
 from tests.ledger.work import Errand
@@ -85,13 +85,13 @@ def test_measured_beside_each_other_as_measured_alone(tmp_path, monkeypatch):
     found = {}
     for name, engine in {"alone": Here(), "beside": Here()}.items():
         monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / name / "runs"))
-        planned = plan([study], Tier.QUICK, tmp_path / name, 2)
+        planned = measurements(study, Tier.QUICK, range(2), tmp_path / name)
         left = to_do(planned)
         trainings = [job for job in left.values() if not job.needs]
         if name == "beside":
             finish(trainings, Processes(2))
         finish([job for job in left.values() if not job.done()], engine)
-        measured = [job.measured()["numbers"] for job in planned[study.claim.id]]
+        measured = [job.measured().numbers for job in planned]
         found[name] = measured
     assert found["alone"] == found["beside"]
     assert len(found["alone"]) == 2

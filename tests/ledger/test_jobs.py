@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bayesattn.claims import Finding, Tier
+from bayesattn.claims import Tier, Value
 from bayesattn.claims.registry import all_studies
 from bayesattn.ledger.engines import Ended, run_jobs
-from bayesattn.ledger.jobs import MeasurementJob, TrainingJob, plan, to_do
+from bayesattn.ledger.jobs import MeasurementJob, TrainingJob, measurements, to_do
+from bayesattn.ledger.measured import seed_numbers, seeds_in
 from bayesattn.ledger.runner import run_claims
 from bayesattn.ledger.study import PartedStudy, Recipe
 from bayesattn.ledger.trained import Demand
-from bayesattn.stats import judge_effect
 from tests.ledger.toy import toy
 from tests.ledger.work import Errand
 
@@ -35,6 +35,10 @@ class Model:
 def trained(name, *models):
     """A toy that looks at models."""
     return toy(name, trainings=lambda self, tier, seed: {m.folder.name: m for m in models})
+
+
+def plan(studies, tier, folder, seeds):
+    return [job for own in studies for job in measurements(own, tier, range(seeds), folder)]
 
 
 class Recorder:
@@ -93,8 +97,18 @@ def test_a_model_nobody_will_look_at_is_not_trained(tmp_path):
     study = trained("one", Model(tmp_path / "runs" / "model"))
     planned = plan([study], Tier.QUICK, tmp_path, 1)
     assert len(to_do(planned)) == 2
-    planned["one"][0].run()
+    planned[0].run()
     assert to_do(planned) == {}
+
+
+def test_jobs_may_be_added_while_others_go_on(tmp_path):
+    jobs = {"a": Errand(tmp_path, "a")}
+    engine = Recorder()
+    for ended in run_jobs(jobs, engine):
+        if ended.job.name == "a":
+            jobs["b"] = Errand(tmp_path, "b", needs=frozenset({"c"}))
+            jobs["c"] = Errand(tmp_path, "c")
+    assert engine.order == ["a", "c", "b"]
 
 
 def test_the_next_job_is_the_first_whose_needs_are_met(tmp_path):
@@ -113,22 +127,22 @@ class Longer(Recipe):
     steps: int = 7
 
 
-@pytest.mark.parametrize("change", ["recipe", "version", "torn", "gone", "old format"])
+@pytest.mark.parametrize("change", ["recipe", "version", "torn", "gone", "first edition"])
 def test_measured_numbers_count_only_while_recipe_and_versions_are_the_same(
     tmp_path, monkeypatch, change
 ):
     job = MeasurementJob(toy("one"), Tier.QUICK, 0, tmp_path)
     job.run()
-    assert job.measured()["numbers"] == {"effect": 10.0, "many": [1.0, 2.0]}
-    more = toy("one", recipes={Tier.QUICK: toy().recipes[Tier.FULL]})
+    assert job.measured().numbers == {"effect": 10.0, "many": [1.0, 2.0]}
+    more = toy("one", recipes={Tier.QUICK: Recipe(seeds=9)})
     assert MeasurementJob(more, Tier.QUICK, 0, tmp_path).done()  # it has other seeds only
     if change == "recipe":
         other = toy("one", recipes={Tier.QUICK: Longer(seeds=3)})
         job = MeasurementJob(other, Tier.QUICK, 0, tmp_path)
     elif change == "version":
-        monkeypatch.setattr("bayesattn.ledger.jobs.__version__", "99")
-    elif change == "old format":
-        origin = {"recipe": {}, "sources": "0123", "torch": "2"}
+        monkeypatch.setattr("bayesattn.ledger.measured.__version__", "99")
+    elif change == "first edition":
+        origin = {"claim": "one", "config": "0123", "torch": "2"}
         job.file.write_text(json.dumps({"origin": origin, "seconds": 1, "numbers": {"effect": 1}}))
     elif change == "torn":
         job.file.write_text(job.file.read_text()[:40])
@@ -147,14 +161,13 @@ def split(tmp_path, measured):
         measured.append((seed, part))
         return 5.0 + seed if part == "Right" else 1.0
 
-    def judge(self, tier, found):
-        judgement = judge_effect([parts["Right"] for parts in found.values()])
-        return Finding(judgement, unit="points", null=0.0)
+    def values(self, tier, one):
+        return {"effect": Value(one["Right"])}
 
     return toy(
         "split",
         PartedStudy,
-        judge=judge,
+        values=values,
         draw=lambda self, tier, found: [],
         measure=PartedStudy.measure,
         trainings=lambda self, tier, seed: models,
@@ -167,7 +180,7 @@ def test_parts_of_a_seed_wait_for_their_own_model_and_are_measured_once(tmp_path
     measured = []
     study = split(tmp_path, measured)
     planned = plan([study], Tier.QUICK, tmp_path, 2)
-    own = planned["split"]
+    own = planned
     assert [job.name for job in own] == [
         "split-quick-left-slow-0",
         "split-quick-right-0",
@@ -179,14 +192,16 @@ def test_parts_of_a_seed_wait_for_their_own_model_and_are_measured_once(tmp_path
     assert [*to_do(planned)] == ["Left, slow", "Right", *(own[i].name for i in (0, 2, 3))]
     (found,) = run_claims([study], Tier.QUICK, tmp_path, 2)
     assert sorted(measured) == sorted((s, p) for s in (0, 1) for p in ("Left, slow", "Right"))
-    assert found.seeds == (0, 1) and found.command.endswith("--seeds 2")
-    assert found.numbers == {seed: {"Left, slow": 1.0, "Right": 5.0 + seed} for seed in (0, 1)}
+    assert found.seeds == (0, 1)
+    there = seeds_in(study, Tier.QUICK, tmp_path, found.seeds)
+    numbers = {seed: seed_numbers(own) for seed, own in there.items()}
+    assert numbers == {seed: {"Left, slow": 1.0, "Right": 5.0 + seed} for seed in (0, 1)}
 
 
 def test_no_two_parts_of_a_study_have_the_same_name():
     for study in all_studies():
         for tier in study.recipes:
-            names = [job.name for job in plan([study], tier, Path())[study.claim.id]]
+            names = [job.name for job in plan([study], tier, Path(), 2)]
             assert len(set(names)) == len(names)
             if isinstance(study, PartedStudy):
                 assert set(study.trainings(tier, 0)) <= set(study.parts(tier))

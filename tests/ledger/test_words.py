@@ -1,8 +1,10 @@
 import pytest
 
-from bayesattn.claims import Tier
 from bayesattn.ledger import words
-from tests.ledger.toy import crash, run_study, toy
+from bayesattn.ledger.ledger import Row
+from bayesattn.stats import Interval
+from bayesattn.verdicts import Outcome
+from tests.ledger.toy import statement
 
 
 @pytest.mark.parametrize(
@@ -29,19 +31,38 @@ def test_numbers_are_short_and_readable(value, text):
     assert words.number(value) == text
 
 
-def test_a_measurement_has_its_unit_and_interval(tmp_path):
-    record = run_study(toy(), Tier.QUICK, tmp_path)
-    assert words.measured(record) == "11 points [8.52, 13.5]"
-    assert words.measured(run_study(toy(), Tier.QUICK, tmp_path, count=1)) == "10 points"
+def row(**changes):
+    own = {
+        "registered": "0123",
+        "outcome": Outcome.YES,
+        "verdict": "supported",
+        "value": 11.0,
+        "interval": Interval(8.521, 13.47),
+        "level": 0.997,
+        "comparator": 0.0,
+        "seeds": (0, 1, 2, 3),
+        "left_out": (),
+        "p": 0.01,
+        "reason": "Why not.",
+    }
+    return Row(**{**own, **changes})
 
 
-def test_verdicts_have_a_symbol_and_a_word_each(tmp_path):
-    studies = [toy(), toy(level=-10.0), toy(level=-1.0), toy(measure=crash)]
-    records = [run_study(study, Tier.QUICK, tmp_path) for study in studies]
-    assert [words.verdict(r) for r in records] == [
-        "✓ supported",
-        "✗ refuted",
-        "? inconclusive",
-        "! error",
-    ]
-    assert words.measured(records[-1]) == "–"
+def test_a_measurement_has_its_unit_and_interval():
+    assert words.measured(statement(), row()) == "11 points [8.52, 13.5]"
+    assert words.measured(statement(), row(interval=None)) == "11 points"
+    assert words.measured(statement(), row(value=None, interval=None)) == "–"
+
+
+def test_verdicts_have_a_symbol_and_a_word_each():
+    said = {Outcome.YES: "supported", Outcome.NO: "refuted", Outcome.UNDECIDED: "undecided"}
+    shown = [words.verdict(row(outcome=own, verdict=word)) for own, word in said.items()]
+    assert shown == ["✓ supported", "✗ refuted", "? undecided"]
+    assert words.verdict(row(outcome=None, verdict=None)) == "no verdict"
+
+
+def test_limits_and_seeds_are_told_in_a_few_words():
+    assert words.limit(statement()) == "above 5 points"
+    assert words.limit(statement(rule="within", limit=(0.5, 2.0))) == "within [0.5, 2] points"
+    assert words.seeds(row(seeds=(3,))) == "1 seed"
+    assert words.seeds(row(seeds=(0, 1), left_out=(2,))) == "2 seeds, 1 left out"

@@ -18,7 +18,7 @@ from bayesattn.models.architectures import Transformer, build
 from bayesattn.priors import GeneralizedGaussian
 from bayesattn.report.page import render
 from bayesattn.tunnels import HMM, Bijection
-from tests.ledger.toy import crash, run_study, toy
+from tests.ledger.toy import crash, paper, run_study, toy
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 pytestmark = [
@@ -66,11 +66,12 @@ def page(tmp_path_factory):
     studies = [
         toy("good", exhibits=exhibits),
         toy("filter", exhibits=filtering),
-        toy("wrong", level=-10.0),
+        toy("wrong", level=-20.0),
         toy("unclear", level=-1.0),
         toy("broken", measure=crash),
+        paper(),
     ]
-    ledger = Ledger({s.claim.id: run_study(s, Tier.QUICK, folder) for s in studies})
+    ledger = Ledger({s.claim.id: run_study(s, Tier.FULL, folder) for s in studies})
     path = folder / "index.html"
     path.write_text(render(ledger, folder), encoding="utf-8")
     return path
@@ -202,22 +203,22 @@ def shown(browser):
     return [row.find_element("css selector", ".id").text for row in rows if row.is_displayed()]
 
 
-def test_the_table_sorts_and_filters(opened):
+def test_the_tables_sort_and_filter(opened):
     names = ["broken", "filter", "good", "unclear", "wrong"]
-    assert shown(opened) == names
-    header = opened.find_elements("css selector", "thead button")
+    assert shown(opened) == ["paper", *names]
+    header = opened.find_elements("css selector", "[aria-labelledby=ours] thead button")
     header[0].click()
     header[0].click()
-    assert shown(opened) == names[::-1]
-    header[3].click()  # by verdict; what is alike stays in the order it had
-    assert shown(opened) == ["broken", "unclear", "wrong", "good", "filter"]
-    opened.find_element("css selector", "[data-filter=refuted]").click()
-    assert shown(opened) == ["wrong"]
+    assert shown(opened) == ["paper", *names[::-1]]
+    header[1].click()  # by verdict; what is alike stays in the order it had
+    assert shown(opened) == ["paper", "broken", "unclear", "wrong", "good", "filter"]
+    opened.find_element("css selector", "[data-filter=no]").click()
+    assert shown(opened) == ["paper", "wrong"]
     opened.find_element("css selector", "[data-filter=error]").click()
-    assert set(shown(opened)) == {"wrong", "broken"}
+    assert set(shown(opened)) == {"paper", "wrong", "broken"}
     opened.find_element("id", "find").send_keys("brok")
     assert shown(opened) == ["broken"]
-    assert opened.find_element("id", "shown").text == "1 of 5 claims"
+    assert opened.find_element("id", "shown").text == "1 of 6 rows"
 
 
 def test_every_claim_opens_by_its_link(opened):

@@ -1,14 +1,16 @@
 """The README's table, and the claim pages on disk: they are what `make results` writes."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bayesattn.claims import Tier, UserError, all_studies
 from bayesattn.ledger.ledger import NAME, Ledger
-from bayesattn.report.markdown import BEGIN, END, fill, page, pages, table, write
-from tests.ledger.toy import Toy, crash, run_study, toy
+from bayesattn.ledger.statement import Change
+from bayesattn.report.markdown import BEGIN, END, FIRST_EDITION, fill, page, pages, table, write
+from tests.ledger.toy import CLAIM, crash, paper, run_study, statement, toy
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "claims"
@@ -35,11 +37,12 @@ def test_writing_gives_the_same_pages(tmp_path):
 
 
 @pytest.mark.parametrize("note", sorted(FOLDER.glob("notes/*.md")), ids=lambda path: path.stem)
-def test_a_note_belongs_to_a_claim_and_to_what_is_recorded(note):
+def test_a_note_belongs_to_a_claim_and_says_if_it_is_of_the_first_edition(note):
     assert note.stem in {"index", *STUDIES}
+    record = LEDGER.records.get(note.stem)
     for commit in re.findall(r"^Measured at commit (\w+)", note.read_text("utf-8"), re.MULTILINE):
-        recorded = LEDGER.records[note.stem].commit
-        assert recorded and recorded.startswith(commit), "the note tells of an older recording"
+        recorded = record is not None and any(own.startswith(commit) for own in record.commits)
+        assert recorded or FIRST_EDITION in PAGES[f"{note.stem}.md"]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -50,39 +53,92 @@ def test_links_and_figures_of_a_page_exist(name):
 
 
 def test_a_claim_without_a_record_says_so(tmp_path):
-    text = page(STUDIES["bam-size"], None, tmp_path)
-    assert "Nothing is recorded yet." in text
-    assert text.endswith("    bayesattn claims run bam-size\n")
+    text = page(STUDIES["bam-size"].claim, Ledger(), tmp_path)
+    assert "**not measured yet**" in text and "Nothing is recorded yet." in text
+    assert text.endswith("    bayesattn claims run bam-size --tier full\n")
+    assert "No statement is registered yet" in page(
+        replace(CLAIM, statements=()), Ledger(), tmp_path
+    )
 
 
-def test_a_record_is_shown_with_what_decided_it(tmp_path):
-    record = LEDGER.records["bam-far-heads"]
-    text = page(STUDIES["bam-far-heads"], record, tmp_path)
-    assert record.verdict and record.verdict.reason in text
-    assert "--tier full --seeds 3" in text
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("ledger")
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    good = run_study(toy("good"), Tier.QUICK, tmp_path)
-    bad = run_study(toy("bad", measure=crash), Tier.QUICK, tmp_path)
-    return Ledger({"good": good, "bad": bad})
+@pytest.fixture(scope="module")
+def ledger(folder):
+    studies = [toy("good"), paper(), toy("bad", measure=crash)]
+    return Ledger({study.claim.id: run_study(study, Tier.FULL, folder) for study in studies})
 
 
-def test_the_table_has_a_row_per_claim_in_order(ledger):
-    assert table(ledger).splitlines() == [
-        "| claim | reported | measured | null | verdict |",
-        "| --- | --- | --- | --- | --- |",
-        "| `bad` bad works. | always | – | – | ! error |",
-        "| `good` good works. | always | 11 points [8.52, 13.5] | 0 | ✓ supported |",
+def claims(ledger):
+    return [record.claim for record in ledger.records.values()]
+
+
+def test_a_page_tells_each_statement_with_what_decided_it(ledger, tmp_path):
+    record = ledger.records["paper"]
+    change = Change(version=2, reason="Another limit.", after=True)
+    claim = replace(record.claim, version=2, changes=(change,))
+    text = page(claim, ledger, tmp_path)
+    for part in (
+        "## What the authors state",
+        "[arXiv 2512.22471v3](https://arxiv.org/abs/2512.22471v3), figure 1; reported: 8 to 10",
+        "## What is left after the control",
+        record.rows["effect"].reason,
+        record.rows["alone"].reason,
+        "| the rule | above 5 points, looked at after 4, 8 and 12 seeds |",
+        "| compared with | no toy |",
+        "| found | 11.5 points [5.76, 17.2]; comparator 0; 4 seeds |",
+        "| interval | 99.7% over seeds |",
+        "## What would change our mind",
+        "- Version 2: Another limit. **Made after seeds were seen, which count.**",
+        "full tier, seeds 0 to 3",
+        "    bayesattn claims run paper --tier full",
+    ):
+        assert part in text, part
+
+
+def test_a_note_of_another_measurement_says_so(ledger, tmp_path):
+    for commit in ("abcdef0", *(own[:7] for own in ledger.records["good"].commits)):
+        (tmp_path / "good.md").write_text(f"## Notes\n\nMeasured at commit {commit}, so.\n")
+        text = page(ledger.records["good"].claim, ledger, tmp_path)
+        assert (FIRST_EDITION in text) == (commit == "abcdef0")
+
+
+def test_the_table_has_both_columns_and_what_is_ours_apart(ledger):
+    text = table(claims(ledger), ledger, "docs/").replace(" ‡", "")
+    assert text.splitlines()[:10] == [
+        "as reported? 1 replicates; after the control? 1 does not survive; "
+        "ours 1 supported, 1 error.",
+        "",
+        "| what a paper states | as reported? | after the control? | measured on |",
+        "| --- | --- | --- | --- |",
+        "| [paper](docs/paper.md) The effect is large. | **✓ replicates** "
+        "11.5 points [5.76, 17.2]; comparator 0; 4 seeds; authors: 8 to 10 | "
+        "**✗ does not survive** −8.5 points [−14.2, −2.76]; 4 seeds | one toy; two |",
+        "",
+        "| what we state | verdict | measured on |",
+        "| --- | --- | --- |",
+        "| [good](docs/good.md) The effect is large. | **✓ supported** "
+        "11.5 points [5.76, 17.2]; comparator 0; 4 seeds | one toy |",
+        "| [bad](docs/bad.md) The effect is large. | **! error** "
+        "`bayesattn claims run bad --tier full` | one toy |",
     ]
 
 
-def test_a_bar_in_the_text_does_not_split_a_cell(tmp_path):
-    claim = Toy.claim.__class__(id="bar", statement="|x| = x.", source="arXiv", reported="a|b")
-    record = run_study(toy("bar", claim=claim), Tier.QUICK, tmp_path)
-    row = table(Ledger({"bar": record})).splitlines()[-1]
-    assert r"\|x\| = x. | a\|b |" in row
+def test_what_is_not_measured_is_told_with_its_command(ledger):
+    other = replace(CLAIM, id="later")
+    text = table([*claims(ledger), other, replace(CLAIM, id="never", statements=())], ledger, "")
+    assert "**not measured yet** `bayesattn claims run later --tier full`" in text
+    assert "Not registered yet, so not judged: [never](never.md)." in text
+    assert "1 not measured yet, 1 error" in text.splitlines()[0]
+
+
+def test_a_bar_in_the_text_does_not_split_a_cell():
+    claim = replace(CLAIM, statements=(statement(text="|x| = x.", scale="a|b"),))
+    text = table([claim], Ledger(), "")
+    assert r"\|x\| = x. |" in text and r"a\|b |" in text
 
 
 def test_only_what_is_between_the_marks_changes_and_twice_is_as_once(tmp_path, ledger):
@@ -90,7 +146,8 @@ def test_only_what_is_between_the_marks_changes_and_twice_is_as_once(tmp_path, l
     readme.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nMore {END}\n")
     fill(readme, ledger)
     once = readme.read_text()
-    assert once == f"# Title\n\n{BEGIN}\n{table(ledger)}\n{END}\n\nMore {END}\n"
+    shown = table([study.claim for study in all_studies()], ledger, "docs/claims/")
+    assert once == f"# Title\n\n{BEGIN}\n{shown}\n{END}\n\nMore {END}\n"
     fill(readme, ledger)
     assert readme.read_text() == once
 

@@ -2,16 +2,22 @@
 
 from bayesattn.claims.registry import all_studies, find_study, register
 from bayesattn.errors import UserError
-from bayesattn.ledger.study import Claim, Finding, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.statement import Claim, Statement
+from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.verdicts import Count, Kind, Value
 
 __all__ = [
     "Claim",
+    "Count",
     "Finding",
+    "Kind",
     "Picture",
     "Recipe",
+    "Statement",
     "Study",
     "Tier",
     "UserError",
+    "Value",
     "Verdict",
     "all_studies",
     "find_study",

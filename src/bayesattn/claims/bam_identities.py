@@ -18,7 +18,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,10 +29,9 @@ from bayesattn import attend
 from bayesattn.attention import Decomposed
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Value
 from bayesattn.ledger.typed import Stored
 from bayesattn.priors import GeneralizedGaussian, Laplace, Prior, Uniform
-from bayesattn.stats import Judgement, Outcome, judge_all, judge_identity
 
 TOLERANCES = {"float32": 1e-6, "float64": 1e-12}
 FLOOR = 1e-18
@@ -65,6 +64,9 @@ class IdentityRecipe(Recipe):
 class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
     """A study of `compare`, which says how far apart two ways of attending are."""
 
+    stated: ClassVar[Mapping[str, Sequence[str]]]
+    """What is compared, by statement."""
+
     @abstractmethod
     def compare(self, q: Tensor, k: Tensor, v: Tensor) -> Comparison:
         """Compare on q, k, v [1, H, T, D], all of one dtype."""
@@ -92,18 +94,16 @@ class IdentityStudy(Study[IdentityRecipe, Mapping[str, Differences]]):
             for dtype, found in compared.items()
         }
 
-    def judge(self, tier: Tier, found: Mapping[int, Mapping[str, Differences]]) -> Finding:
-        worst = {dtype: _worst([one[dtype] for one in found.values()]) for dtype in TOLERANCES}
-        parts = {
-            f"{name}, {dtype}": judge_identity(errors, worst[dtype].control, tolerance=tolerance)
-            for dtype, tolerance in TOLERANCES.items()
-            for name, errors in worst[dtype].errors.items()
+    def values(self, tier: Tier, one: Mapping[str, Differences]) -> Mapping[str, Value]:
+        """One statement for each thing compared in double precision, one for single precision."""
+        double, single = one["float64"], one["float32"]
+        errors = {name: max(own) for name, own in double.errors.items()}
+        stated = {
+            name: Value(max(errors[part] for part in parts), min(double.control))
+            for name, parts in self.stated.items()
         }
-        judgement = judge_all(parts)
-        null = min(worst["float32"].control)
-        if judgement.outcome is Outcome.SUPPORTED:
-            judgement = _summary(parts, null)
-        return Finding(judgement, unit="largest relative difference", null=null)
+        worst = max(max(own) for own in single.errors.values())
+        return {**stated, "single": Value(worst, min(single.control))}
 
     def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Differences]]) -> list[Picture]:
         lengths = self.recipes[tier].lengths
@@ -152,6 +152,8 @@ def _difference(q: Tensor, k: Tensor, v: Tensor, prior: Prior, expected: Tensor)
 @register("bam-uniform")
 class BamUniform(IdentityStudy):
     """NoPE, the uniform prior, GGD with beta = 0, and the decomposition of Theorem 1."""
+
+    stated: ClassVar = {"uniform": ("uniform prior", "GGD with shape 0"), "theorem": ("Theorem 1",)}
 
     def compare(self, q: Tensor, k: Tensor, v: Tensor) -> Comparison:
         heads = q.shape[1]
@@ -206,6 +208,8 @@ def _largest(difference: Tensor) -> float:
 @register("bam-laplace")
 class BamLaplace(IdentityStudy):
     """ALiBi against the Laplace prior, the GGD with beta = 1, and Bayes' rule with the density."""
+
+    stated: ClassVar = {"laplace": ("Laplace prior", "GGD with shape 1", "Bayes' rule")}
 
     def compare(self, q: Tensor, k: Tensor, v: Tensor) -> Comparison:
         heads = q.shape[1]
@@ -265,17 +269,3 @@ def _worst(found: Sequence[Differences]) -> Differences:
         },
         control=[min(at) for at in zip(*(one.control for one in found), strict=True)],
     )
-
-
-def _summary(parts: Mapping[str, Judgement], null: float) -> Judgement:
-    """What a supported identity shows: the worst difference in each precision."""
-    worst = {
-        dtype: max(part.value for name, part in parts.items() if name.endswith(dtype))
-        for dtype in TOLERANCES
-    }
-    shown = " and ".join(
-        f"{worst[dtype]:.1e} in {dtype} (tolerance {tolerance:.0e})"
-        for dtype, tolerance in TOLERANCES.items()
-    )
-    reason = f"No difference exceeds {shown}, while the control differs by at least {null:.2g}."
-    return Judgement(Outcome.SUPPORTED, worst["float32"], None, reason)

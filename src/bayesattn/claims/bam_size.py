@@ -12,12 +12,9 @@ import torch
 
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Value
 from bayesattn.ledger.typed import Stored
 from bayesattn.models import SIZES, BayesForCausalLM
-from bayesattn.stats import Outcome, judge_all, judge_identity
-
-HEADLINE = "l12"
 
 
 class SizeRecipe(Recipe):
@@ -52,30 +49,14 @@ class BamSize(Study[SizeRecipe, Mapping[str, Counts]]):
         """Counts by model; the seed plays no part."""
         return {model: _count(model) for model in self.recipes[tier].models}
 
-    def judge(self, tier: Tier, found: Mapping[int, Mapping[str, Counts]]) -> Finding:
-        models = next(iter(found.values()))
-        counts = models.values()
-        control = [one.prior_with_location - 2 * one.heads_layers for one in counts]
-        off = {
-            "prior": [abs(one.prior - 2 * one.heads_layers) for one in counts],
-            "SSMax": [abs(one.ssmax - one.heads_layers) for one in counts],
+    def values(self, tier: Tier, one: Mapping[str, Counts]) -> Mapping[str, Value]:
+        """How far the worst model is off, and by how much the one with a location must be."""
+        counts = one.values()
+        located = min(own.prior_with_location - 2 * own.heads_layers for own in counts)
+        return {
+            "prior": Value(max(abs(own.prior - 2 * own.heads_layers) for own in counts), located),
+            "ssmax": Value(max(abs(own.ssmax - own.heads_layers) for own in counts), located),
         }
-        judgement = judge_all(
-            {name: judge_identity(wrong, control, tolerance=0) for name, wrong in off.items()}
-        )
-        headline = models[HEADLINE]
-        if judgement.outcome is Outcome.SUPPORTED:
-            share = headline.prior / headline.whole
-            reason = (
-                f"All {len(models)} model sizes have exactly 2 · heads · layers prior and "
-                f"heads · layers SSMax parameters; in {HEADLINE} the prior is {share:.1e} of all."
-            )
-            judgement = judgement._replace(reason=reason)
-        return Finding(
-            judgement._replace(value=headline.prior),
-            unit=f"parameters in {HEADLINE}",
-            null=headline.prior_with_location,
-        )
 
     def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Counts]]) -> list[Picture]:
         models = next(iter(found.values()))

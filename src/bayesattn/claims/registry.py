@@ -1,8 +1,8 @@
 """Which claims exist, and what was registered of them before anything was measured.
 
-A new claim is two files of this folder: `registered/<claim-id>.toml` says what it states, how it is
-measured, beside which null, and how much each tier computes; a class under
-`@register("<claim-id>")` measures it.
+A new claim is two files of this folder: `registered/<claim-id>.toml` says what it states, how each
+statement is judged, and how much each tier computes; a class under `@register("<claim-id>")`
+measures it.
 """
 
 import difflib
@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from bayesattn.errors import UserError
-from bayesattn.ledger.study import AnyStudy, Claim, Recipe, Tier
+from bayesattn.ledger.statement import Claim, Statement
+from bayesattn.ledger.study import AnyStudy, Recipe, Tier
 from bayesattn.ledger.typed import from_plain
 
 S = TypeVar("S", bound=AnyStudy)
@@ -26,11 +27,12 @@ _classes: dict[str, type[AnyStudy]] = {}
 class Registered(Claim):
     """A claim's file."""
 
-    method: str
-    null: str
     quick: Mapping[str, Any] | None = None
     full: Mapping[str, Any] | None = None
     paper: Mapping[str, Any] | None = None
+    reported: str = ""
+    """Of the first edition, like `null`: until the claim has statements."""
+    null: str = ""
 
 
 def register(name: str) -> Callable[[type[S]], type[S]]:
@@ -50,30 +52,49 @@ def register(name: str) -> Callable[[type[S]], type[S]]:
 
 
 def read_words(study: Any, name: str, path: Path) -> None:
-    """Set on the class what the file at `path` says: words, and the recipe of each tier."""
+    """Set on the class what the file at `path` says: the claim, and the recipe of each tier."""
     try:
-        words = tomllib.loads(path.read_text(encoding="utf-8"))
-        found = from_plain(Registered, {**words, "id": name})
+        found = parse(name, path.read_text(encoding="utf-8"))
         study.recipes = dict(_recipes(found, _recipe_type(study)))
     except OSError as error:
         raise UserError(f"The claim {name} needs the file {path} ({error.strerror}).") from None
     except ValueError as error:
         raise UserError(f"{path.name}: {error}.") from None
-    study.method, study.null = _one_line(found.method), _one_line(found.null)
-    study.claim = Claim(**{own.name: _one_line(getattr(found, own.name)) for own in fields(Claim)})
+    study.claim = Claim(**{own.name: getattr(found, own.name) for own in fields(Claim)})
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def parse(name: str, text: str) -> Registered:
+    """What the text of a claim's file says; a ValueError if it is no such file."""
+    plain = _one_line(tomllib.loads(text))
+    statements = plain.get("statements", [])
+    for number, own in enumerate(statements, 1):
+        try:
+            from_plain(Statement, own)
+        except ValueError as error:
+            raise ValueError(f"[[statements]] {own.get('name', number)}: {error}") from None
+    return from_plain(Registered, {**plain, "id": name})
+
+
+def _one_line(value: Any) -> Any:
+    """Every text in one line, however the file breaks it."""
+    if isinstance(value, dict):
+        return {key: _one_line(item) for key, item in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [_one_line(item) for item in cast(list[Any], value)]
+    return " ".join(value.split()) if isinstance(value, str) else value
 
 
 def _recipes(found: Registered, kind: type[Recipe]) -> Iterator[tuple[Tier, Recipe]]:
     for tier in Tier:
-        if fields := getattr(found, tier):
-            try:
-                yield tier, from_plain(kind, fields)
-            except ValueError as error:
-                raise ValueError(f"[{tier}] {error}") from None
+        own = getattr(found, tier)
+        if own is None:
+            continue
+        if found.statements and tier is not Tier.QUICK and "seeds" in own:
+            raise ValueError(f"[{tier}] has no seeds: the looks of the statements say how many")
+        try:
+            yield tier, from_plain(kind, own)
+        except ValueError as error:
+            raise ValueError(f"[{tier}] {error}") from None
 
 
 def _recipe_type(study: type[AnyStudy]) -> type[Recipe]:

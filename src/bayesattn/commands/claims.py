@@ -1,4 +1,4 @@
-"""`bayesattn claims list | run | show`, and `bayesattn demo`."""
+"""`bayesattn claims list | run | add | show`, and `bayesattn demo`."""
 
 import os
 import sys
@@ -15,23 +15,30 @@ from tyro.conf import Positional, arg
 
 from bayesattn.claims.registry import all_studies, find_study
 from bayesattn.commands.options import Answer, JsonTarget, optional
+from bayesattn.console import mistakes
 from bayesattn.errors import UserError
 from bayesattn.ledger import words
 from bayesattn.ledger.engines import RayWorkers, local_engine
 from bayesattn.ledger.jobs import Job, TrainingJob
-from bayesattn.ledger.ledger import NAME, Ledger, Record
-from bayesattn.ledger.runner import parse_tier, run_claims
+from bayesattn.ledger.judging import command, judge_seeds, look_after
+from bayesattn.ledger.ledger import NAME, Ledger, Record, add_record, set_aside
+from bayesattn.ledger.merging import add_seeds
+from bayesattn.ledger.runner import parse_seeds, parse_tier, prepare_folder, run_claims
 from bayesattn.ledger.study import AnyStudy, Tier
 from bayesattn.report.page import PAGE, write_page
+from bayesattn.report.table import Cell, make_table
 
 Claims = Annotated[tuple[str, ...], arg(metavar="[CLAIM ...]")]
-Seeds = Annotated[int | None, optional("N", "Number of seeds; each claim's own if not given.")]
+Seeds = Annotated[
+    str | None,
+    optional("N|A-B", "Measure so many seeds, or these; as many as it takes if not given."),
+]
 Workers = Annotated[
     int | None,
     optional("N", "Jobs at once, one core each; as many as there are cores if not given."),
 ]
 Out = Annotated[
-    Path, arg(metavar="FOLDER", help="Folder of ledger.json, figures, numbers and index.html.")
+    Path, arg(metavar="FOLDER", help="Folder of ledger.json, measured/, figures/ and index.html.")
 ]
 QUIET = 30.0
 """Seconds between two lines where lines cannot be overwritten."""
@@ -48,8 +55,8 @@ class List:
         rows = [
             {
                 "claim": study.claim.id,
-                "statement": study.claim.statement,
-                "reported": study.claim.reported,
+                "title": study.claim.title,
+                "statements": ", ".join(own.name for own in study.claim.statements) or "none yet",
                 "tiers": ", ".join(study.recipes),
             }
             for study in studies
@@ -60,7 +67,12 @@ class List:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Measure claims and write them into a ledger; a crash gives exit code 1, a refutation 0."""
+    """Measure claims and write them into a ledger; a crash gives exit code 1, any verdict 0.
+
+    In the full tier seeds are added up to the next look until every statement is decided, or its
+    last look is taken. The quick tier gives no verdicts: it says which way the numbers point, and
+    whether that agrees with what is recorded.
+    """
 
     names: Positional[Claims] = ()
     """Claims to measure; `bayesattn claims list` shows them."""
@@ -91,32 +103,27 @@ class Run:
         if self.workers is not None and self.workers < 1:
             raise UserError(f"--workers must be 1 or more, not {self.workers}.")
         tier = parse_tier(self.tier)
-        records = self._measure(choose(tier, self.names, self.skip), tier)
-        page = write_page(self.out, self.out / PAGE)
-        rows = [
-            {
-                "claim": record.claim.id,
-                "reported": record.claim.reported,
-                "measured": words.measured(record),
-                "verdict": words.verdict(record),
-            }
-            for record in records
-        ]
-        crashed = any(record.failure for record in records)
-        data = [asdict(record) for record in records]
-        return Answer(data, [rows, f"\nReport: {page}"], int(crashed)).give(self.json)
+        seeds = None if self.seeds is None else parse_seeds(self.seeds)
+        studies = choose(tier, self.names, self.skip)
+        prepare_folder(self.out)
+        if self.all and (without := sorted(_names(all_studies()) - _names(studies, self.skip))):
+            names = ", ".join(without)
+            print(f"Left out, having no {tier} tier or no statements: {names}.", file=sys.stderr)
+        return answer(self._measure(studies, tier, seeds), self.out).give(self.json)
 
-    def _measure(self, studies: Sequence[AnyStudy], tier: Tier) -> list[Record]:
+    def _measure(
+        self, studies: Sequence[AnyStudy], tier: Tier, seeds: int | range | None
+    ) -> list[Record]:
         engine = local_engine(self.workers) if self.on == "here" else RayWorkers(self.address)
         settings = {"engine": engine, "again": self.again}
         records: dict[str, Record] = {}
         try:
             with Display() as display:
                 for record in run_claims(
-                    studies, tier, self.out, self.seeds, tell=display.tell, **settings
+                    studies, tier, self.out, seeds, tell=display.tell, **settings
                 ):
                     records[record.claim.id] = record
-                    display.verdict(record)
+                    display.verdicts(record, further=seeds is None)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"Stopped; what was finished is in {self.out}, and the same command goes on."
@@ -125,8 +132,30 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Add:
+    """Add seeds that were measured elsewhere to a ledger, and judge again."""
+
+    folder: Annotated[Positional[Path], arg(metavar="FOLDER")]
+    """Folder that `bayesattn claims run` wrote on another machine, or its `measured`."""
+    out: Out = Path("report")
+    json: JsonTarget = None
+
+    def run(self) -> int:
+        with mistakes():
+            added = add_seeds(self.folder, self.out, find_study)
+        if sentence := set_aside(self.out / NAME):
+            print(sentence, file=sys.stderr)
+        print(f"{len(added.new)} added, {len(added.known)} there before.", file=sys.stderr)
+        changed = dict.fromkeys((own.claim, own.tier) for own in (*added.new, *added.known))
+        records = [judge_seeds(find_study(name), tier, self.out) for name, tier in changed]
+        for record in records:
+            add_record(self.out / NAME, record)
+        return answer(records, self.out).give(self.json)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Measure every claim in its quick tier and show what holds on one page."""
+    """Measure every claim in its quick tier and show on one page which way the numbers point."""
 
     only: Claims = ()
     """Measure only these claims."""
@@ -166,32 +195,47 @@ class Show:
 
     def run(self) -> int:
         study = find_study(self.name)
-        path = self.out / NAME
-        record = Ledger.load(path).records.get(self.name) if path.exists() else None
-        about = {**asdict(study.claim), "method": study.method, "null": study.null}
-        lines = {
-            "claim": study.claim.id,
-            "statement": study.claim.statement,
-            "source": study.claim.source,
-            "reported": study.claim.reported,
-            "method": study.method,
-            "null": study.null,
-            "tiers": ", ".join(f"{t} (seeds: {r.seeds})" for t, r in study.recipes.items()),
-            **_found(study, record),
+        claim, path = study.claim, self.out / NAME
+        ledger = Ledger.load(path) if path.exists() else Ledger()
+        record = ledger.records.get(self.name)
+        lines = {"claim": claim.id, "title": claim.title, "source": claim.source}
+        lines |= {"method": claim.method, "mind": claim.mind}
+        if record and record.failure:
+            lines["error"] = f"{record.failure.sentence}\n{record.failure.traceback}"
+        lines["command"] = command(claim.id)
+        rows = [f"{name:10}{text}" for name, text in lines.items()]
+        for cell in make_table([claim], ledger).cells:
+            rows += ["", *(f"{name:10}{text}" for name, text in _told(cell).items())]
+        data = {**asdict(claim), "record": asdict(record) if record else None}
+        return Answer(data, rows).give(self.json)
+
+
+def _told(cell: Cell) -> dict[str, str]:
+    own, row = cell.own, cell.row
+    told = {"statement": f"{own.name} ({own.kind}): {own.text}", "source": own.source}
+    told |= {"reported": own.reported, "measures": own.estimand, "on": own.scale}
+    told |= {"rule": words.limit(own), "against": own.comparator, "premise": own.premise}
+    told |= {"verdict": cell.verdict, "found": "; ".join(cell.facts)}
+    return {name: text for name, text in {**told, "why": row.reason if row else ""}.items() if text}
+
+
+def answer(records: Sequence[Record], folder: Path) -> Answer:
+    """Every statement of these records in a row; the page is written, too."""
+    page = write_page(folder, folder / PAGE)
+    ledger = Ledger.load(folder / NAME)
+    table = make_table([record.claim for record in records], ledger)
+    rows = [
+        {
+            "statement": cell.id,
+            "verdict": cell.verdict,
+            "measured": words.measured(cell.own, cell.row) if cell.row else "–",
+            "": "; ".join(cell.facts[1:]),
         }
-        data = {**about, "record": asdict(record) if record else None}
-        return Answer(data, [f"{name:10}{text}" for name, text in lines.items()]).give(self.json)
-
-
-def _found(study: AnyStudy, record: Record | None) -> dict[str, str]:
-    if record is None:
-        return {"verdict": f"not measured yet: bayesattn claims run {study.claim.id}"}
-    found = {"measured": words.measured(record), "verdict": words.verdict(record)}
-    if record.verdict:
-        found["reason"] = record.verdict.reason
-    elif record.failure:
-        found["error"] = f"{record.failure.sentence}\n{record.failure.traceback}"
-    return {**found, "again": record.command}
+        for cell in table.cells
+    ]
+    data = [asdict(record) for record in records]
+    crashed = any(record.failure for record in records)
+    return Answer(data, [rows, f"\nReport: {page}"], int(crashed))
 
 
 def choose(tier: Tier, only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[AnyStudy]:
@@ -200,14 +244,15 @@ def choose(tier: Tier, only: Sequence[str] = (), skip: Sequence[str] = ()) -> li
     if only:
         studies = [find_study(name) for name in dict.fromkeys(only)]
     else:
-        studies = all_studies()
-        if without := [study.claim.id for study in studies if tier not in study.recipes]:
-            print(f"Left out, having no {tier} tier: {', '.join(without)}.", file=sys.stderr)
-        studies = [study for study in studies if tier in study.recipes]
+        studies = [own for own in all_studies() if tier in own.recipes and own.claim.statements]
     chosen = [study for study in studies if study.claim.id not in unwanted]
     if not chosen:
         raise UserError("No claim is left to measure: skip fewer.")
     return chosen
+
+
+def _names(studies: Sequence[AnyStudy], more: Sequence[str] = ()) -> set[str]:
+    return {study.claim.id for study in studies} | set(more)
 
 
 class Display:
@@ -249,11 +294,16 @@ class Display:
             line = f"{done}/{self._total} done after {minutes:.0f} min: {said}"
             self.console.print(line, soft_wrap=True)
 
-    def verdict(self, record: Record) -> None:
-        said = f"{words.verdict(record):15}{record.claim.id} ({record.seconds:.1f} s)"
-        self.console.print(said, soft_wrap=True)
+    def verdicts(self, record: Record, further: bool) -> None:
+        """What a look found, and whether seeds are added."""
+        name = record.claim.id
+        for own, row in record.judged():
+            said = f"{words.verdict(row):22}{name}/{own.name}: {words.measured(own, row)}"
+            self.console.print(f"{said} ({words.seeds(row)})", soft_wrap=True)
         if record.failure:
-            self.console.print(record.failure.sentence, soft_wrap=True)
+            self.console.print(f"{words.ERROR:22}{name}: {record.failure.sentence}", soft_wrap=True)
+        elif further and (look := look_after(record)):
+            self.console.print(f"{name}: going on to {look} seeds", soft_wrap=True)
 
 
 def someone_is_watching() -> bool:

@@ -14,6 +14,7 @@ from bayesattn.console import mistakes
 from bayesattn.drawing import house_style, save_picture
 from bayesattn.errors import UserError
 from bayesattn.ledger.ledger import NAME, Ledger
+from bayesattn.ledger.measured import seed_numbers, seeds_in
 from bayesattn.report.markdown import fill
 from bayesattn.report.markdown import write as write_pages
 from bayesattn.report.page import PAGE, write_page
@@ -58,7 +59,7 @@ class Report:
                 write_pages(Ledger.load(folder / NAME), self.pages)
                 print(self.pages)
             if self.figures:
-                for path in redraw(Ledger.load(folder / NAME), self.figures, self.format):
+                for path in redraw(folder, self.figures, self.format):
                     print(path)
             if self.output or not from_ledger:
                 print(write_page(folder, page))
@@ -92,24 +93,25 @@ class DrawPrior:
         return 0
 
 
-def redraw(ledger: Ledger, folder: Path, ending: str) -> Iterator[Path]:
-    """The figures of a ledger, drawn from its numbers into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, record in ledger.records.items():
-        if record.verdict is None:
+def redraw(folder: Path, target: Path, ending: str) -> Iterator[Path]:
+    """The figures of the ledger in `folder`, drawn from its measured seeds into `target`."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name, record in Ledger.load(folder / NAME).records.items():
+        if not record.figures:
             continue
         study = find_study(name)
-        try:
-            found = study.read(record.numbers)
-        except ValueError:
+        there = seeds_in(study, record.tier, folder, record.seeds)
+        if not there:
             print(
-                f"{name} was recorded by an earlier version, so that its figures cannot be drawn "
-                f"again; as SVG they lie beside the ledger. To measure it anew: {record.command}",
+                f"The seeds of {name} are not in {folder}, or the claim was registered anew, so "
+                "that its figures cannot be drawn again; as SVG they lie beside the ledger. To "
+                f"measure it: {record.command}",
                 file=sys.stderr,
             )
             continue
+        found = study.read({seed: seed_numbers(own) for seed, own in there.items()})
         with house_style():
             for picture in study.draw(record.tier, found):
-                path = folder / f"{name}-{picture.name}.{ending}"
+                path = target / f"{name}-{picture.name}.{ending}"
                 save_picture(picture, path)
                 yield path

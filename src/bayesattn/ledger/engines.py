@@ -168,29 +168,35 @@ def default_workers() -> int:
 def run_jobs(jobs: Mapping[str, Job], engine: Engine) -> Iterator[Ended | None]:
     """Do all jobs, as many at once as the engine takes; None when a while passed without an end.
 
-    A queue: the next job is the first one whose needs are met.
+    A queue: the next job is the first one whose needs are met. `jobs` may grow as long as this
+    goes on.
     """
-    waiting = list(jobs.values())
+    waiting: dict[str, Job] = {}
+    needs: dict[str, frozenset[str]] = {}  # finding out takes a while
     running: set[str] = set()
     losses: Counter[str] = Counter()
-    pending = set(jobs)
-    needs = {name: job.needs for name, job in jobs.items()}  # finding out takes a while
-    while waiting or running:
-        for job in [job for job in waiting if needs[job.name].isdisjoint(pending)]:
+    while True:
+        new = {name: job for name, job in jobs.items() if name not in needs}
+        waiting |= new
+        needs |= {name: job.needs for name, job in new.items()}
+        if not waiting and not running:
+            return
+        pending = waiting.keys() | running
+        for name, job in [*waiting.items()]:
             if len(running) >= engine.slots:
                 break
-            waiting.remove(job)
-            running.add(job.name)
-            engine.start(job)
+            if needs[name].isdisjoint(pending):
+                del waiting[name]
+                running.add(name)
+                engine.start(job)
         found = engine.wait(PATIENCE)
         for ended in found:
             name = ended.job.name
             running.discard(name)
             losses[name] += ended.lost
             if ended.lost and losses[name] <= LOSSES:
-                waiting.insert(0, ended.job)
+                waiting = {name: ended.job, **waiting}
                 continue
-            pending.discard(name)
             yield ended
         if not found:
             yield None

@@ -4,31 +4,33 @@ Each piece leaves a file behind when it is done and is not done again while that
 does not matter which process or machine does it, nor how often everything is stopped in between.
 """
 
-import hashlib
-import json
 import os
 import re
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from bayesattn import __version__
-from bayesattn.errors import Interrupted, UserError
+from bayesattn.errors import Interrupted
 from bayesattn.files import write_json
 from bayesattn.ledger.ledger import Failure
+from bayesattn.ledger.measured import (
+    FOLDER,
+    Measured,
+    file_name,
+    objection,
+    read,
+    recipe_hash,
+    versions,
+)
 from bayesattn.ledger.study import AnyStudy, PartedStudy, Tier
 from bayesattn.ledger.trained import Training
 from bayesattn.ledger.typed import to_plain
 from bayesattn.system import commit, keep_memory
-
-FOLDER = "measured"
-"""Beside the ledger: one file per claim, tier, part and seed."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,7 @@ class MeasurementJob:
 
     @property
     def name(self) -> str:
-        part = "" if self.part is None else f"-{_file_name(self.part)}"
-        return f"{self.study.claim.id}-{self.tier}{part}-{self.seed}"
+        return file_name(self.study.claim.id, self.tier, self.part, self.seed)
 
     @property
     def file(self) -> Path:
@@ -79,23 +80,13 @@ class MeasurementJob:
     def needs(self) -> frozenset[str]:
         return frozenset(job.name for job in self.trainings())
 
-    def origin(self) -> dict[str, str]:
-        """What decides the numbers; measured ones count only while this is the same."""
-        recipe = self.study.recipes[self.tier]
-        how = {name: value for name, value in asdict(recipe).items() if name not in recipe.wishes}
-        config = hashlib.sha256(json.dumps(how, sort_keys=True).encode()).hexdigest()[:16]
-        versions = {"bayesattn": __version__, "torch": torch.__version__}
-        return {"claim": self.study.claim.id, "config": config, **versions}
-
-    def measured(self) -> dict[str, Any] | None:
-        """Numbers and seconds, if they are there, still stand and are what the claim measures."""
+    def measured(self) -> Measured | None:
+        """What was measured, if it is there and still stands."""
         try:
-            found = json.loads(self.file.read_text(encoding="utf-8"))
-            numbers = found["numbers"]
-            self.study.read({0: numbers if self.part is None else {self.part: numbers}})
-            return found if found["origin"] == self.origin() else None
-        except (OSError, ValueError, KeyError, TypeError):
+            found = read(self.file)
+        except (OSError, ValueError):
             return None
+        return None if objection(self.study, found) else found
 
     def done(self) -> bool:
         return self.measured() is not None
@@ -106,49 +97,47 @@ class MeasurementJob:
             found = self.study.measure_part(self.tier, self.seed, self.part)
         else:
             found = self.study.measure(self.tier, self.seed)
-        numbers, seconds = to_plain(found), round(time.perf_counter() - start, 3)
+        seconds, claim = round(time.perf_counter() - start, 3), self.study.claim
+        measured = Measured(
+            claim=claim.id,
+            tier=self.tier,
+            part=self.part,
+            seed=self.seed,
+            recipe=recipe_hash(self.study.recipes[self.tier]),
+            versions=versions(),
+            version=claim.version,
+            registered={own.name: own.hash for own in claim.statements},
+            commit=commit(),
+            seconds=seconds,
+            numbers=to_plain(found),
+        )
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        about = {"origin": self.origin(), "commit": commit(), "seconds": seconds}
-        write_json(self.file, {**about, "numbers": numbers})
+        write_json(self.file, to_plain(measured))
 
 
 Job = TrainingJob | MeasurementJob
-Plan = Mapping[str, Sequence[MeasurementJob]]
-"""What is to be measured of every claim, by its id."""
 
 
-def plan(studies: Iterable[AnyStudy], tier: Tier, folder: Path, seeds: int | None = None) -> Plan:
-    """All measurements of claims into the ledger in `folder`; the recipes' seeds if None."""
-    folder = folder.absolute()
-    return {
-        study.claim.id: [
-            MeasurementJob(study, tier, seed, folder, part)
-            for seed in seeds_of(study, tier, seeds)
-            for part in (study.parts(tier) if isinstance(study, PartedStudy) else (None,))
-        ]
-        for study in studies
-    }
+def measurements(
+    study: AnyStudy, tier: Tier, seeds: Iterable[int], folder: Path
+) -> list[MeasurementJob]:
+    """Of these seeds, and of each part of them, into the ledger in `folder`."""
+    parts = study.parts(tier) if isinstance(study, PartedStudy) else (None,)
+    return [
+        MeasurementJob(study, tier, seed, folder.absolute(), part)
+        for seed in seeds
+        for part in parts
+    ]
 
 
-def seeds_of(study: AnyStudy, tier: Tier, count: int | None) -> range:
-    """The seeds to measure: `count` of them, or as many as the recipe says."""
-    if tier not in study.recipes:
-        tiers = ", ".join(study.recipes)
-        raise UserError(f"The claim {study.claim.id} has no {tier} tier: choose one of {tiers}.")
-    if count is not None and count < 1:
-        raise UserError(f"--seeds must be 1 or more, not {count}.")
-    return range(study.recipes[tier].seeds if count is None else count)
-
-
-def to_do(planned: Plan) -> dict[str, Job]:
+def to_do(measurements: Iterable[MeasurementJob]) -> dict[str, Job]:
     """Jobs that are not done, each once. A training is left out if nobody will look at it."""
-    left: dict[str, Job] = {}
-    for jobs in planned.values():
-        open_ones = [job for job in jobs if not job.done()]
-        trainings = {one.name: one for job in open_ones for one in job.trainings()}
-        left |= {name: one for name, one in trainings.items() if not one.done()}
-        left |= {job.name: job for job in open_ones}
-    return left
+    left = [job for job in measurements if not job.done()]
+    trainings = {one.name: one for job in left for one in job.trainings()}
+    return {
+        **{name: one for name, one in trainings.items() if not one.done()},
+        **{job.name: job for job in left},
+    }
 
 
 def attempt(job: Job, runs: str) -> Failure | None:
@@ -189,15 +178,6 @@ def failure(error: Exception) -> Failure:
     text = "".join(traceback.format_exception(error))
     sentence = " ".join(f"{type(error).__name__}: {error}".split())
     return Failure(sentence=sentence, traceback=re.sub(r'File "([^"]+)"', _short, text))
-
-
-def _file_name(part: str) -> str:
-    """What a file can be called.
-
-    >>> _file_name("RoPE, YaRN + SSMax")
-    'rope-yarn-ssmax'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-")
 
 
 def _short(match: re.Match[str]) -> str:

@@ -1,24 +1,26 @@
-"""The ledger: one JSON file with one record per claim.
+"""The ledger: one JSON file with one record per claim, judged from the measured seeds beside it.
 
-    {"schema": 1, "commit": …, "environment": {…}, "tier": "quick", "records": {"bam-size": {…}}}
-
-`commit`, `environment` and `tier` are those of the latest run; each record repeats its own, since
-measuring one claim again replaces its record only.
+{"schema": 2, "records": {"bam-size": {"claim": {…}, "rows": {"prior": {…}, …}, …}}}
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bayesattn.errors import UserError
 from bayesattn.files import aside, write_json
-from bayesattn.ledger.study import Claim, Tier, Verdict
+from bayesattn.ledger.statement import Claim, Statement
+from bayesattn.ledger.study import Tier
 from bayesattn.ledger.typed import Stored, from_plain
+from bayesattn.stats import Interval
+from bayesattn.verdicts import Outcome
 
-SCHEMA = 1
+SCHEMA = 2
 NAME = "ledger.json"
+FIRST_EDITION = 1
+"""Its verdicts came from other rules, its numbers from other recipes."""
 
 
 class FigureFile(Stored):
@@ -47,31 +49,59 @@ class Failure(Stored):
     traceback: str
 
 
+class Row(Stored):
+    """What seeds say of one statement."""
+
+    registered: str
+    """Hash of the statement that was judged."""
+    outcome: Outcome | None
+    """None in the quick tier, which gives no verdicts."""
+    verdict: str | None
+    """The same in the words of the statement's kind."""
+    value: float | None
+    """That decides: mean, geometric mean, proportion or largest error; None if no seed counts."""
+    interval: Interval | None
+    level: float | None
+    """Of the interval."""
+    comparator: float | None
+    seeds: tuple[int, ...]
+    """That count."""
+    left_out: tuple[int, ...]
+    """Whose models had not learnt what the statement takes for granted."""
+    p: float | None
+    reason: str
+    """Why this verdict, in one sentence."""
+    needed: int | None = None
+    """About so many seeds would decide what is undecided after the last look."""
+
+
 class Record(Stored):
-    """Everything known about one claim after it was measured: a verdict, or a failure."""
+    """Everything known about one claim after it was measured: rows, or a failure."""
 
     claim: Claim
-    method: str
-    null: str
     tier: Tier
     seeds: tuple[int, ...]
+    """Measured; a row may rest on the first of them."""
     recipe: Mapping[str, Any]
-    verdict: Verdict | None
+    rows: Mapping[str, Row]
+    """By the name of the statement."""
     failure: Failure | None
-    numbers: Mapping[int, Any]
-    """The result of every seed, as plain JSON."""
     figures: tuple[FigureFile, ...]
+    exhibits: tuple[ExhibitFile, ...]
     command: str
     """Repeats the measurement."""
     seconds: float
-    commit: str | None
+    """Of all seeds."""
+    commits: tuple[str, ...]
+    """At which seeds were measured."""
     environment: Mapping[str, Any]
-    exhibits: tuple[ExhibitFile, ...] = ()
+    """In which they were judged."""
 
-    @property
-    def result(self) -> str:
-        """The outcome in one word; `error` if it crashed."""
-        return self.verdict.outcome.value if self.verdict else "error"
+    def judged(self) -> Iterator[tuple[Statement, Row]]:
+        """Every statement with its row."""
+        for own in self.claim.statements:
+            if own.name in self.rows:
+                yield own, self.rows[own.name]
 
 
 @dataclass
@@ -92,20 +122,18 @@ class Ledger:
                 return Ledger(from_plain(dict[str, Record], data["records"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"The ledger {path} cannot be read ({error!r}).") from error
+        if schema == FIRST_EDITION:
+            raise UserError(
+                f"The ledger {path} is of the first edition, whose rules gave other verdicts: "
+                "`bayesattn claims run` sets it aside and begins a new one."
+            )
         raise UserError(f"The ledger {path} has schema {schema!r}; this version reads {SCHEMA}.")
 
     def save(self, path: Path) -> None:
         """Write the ledger so that a crash leaves either the old file or the new one."""
-        latest = list(self.records.values())[-1] if self.records else None
         path.parent.mkdir(parents=True, exist_ok=True)
-        data = {
-            "schema": SCHEMA,
-            "commit": latest.commit if latest else None,
-            "environment": latest.environment if latest else {},
-            "tier": latest.tier if latest else None,
-            "records": {name: asdict(record) for name, record in self.records.items()},
-        }
-        write_json(path, data)
+        records = {name: asdict(record) for name, record in self.records.items()}
+        write_json(path, {"schema": SCHEMA, "records": records})
 
 
 def set_aside(path: Path) -> str | None:
@@ -115,7 +143,8 @@ def set_aside(path: Path) -> str | None:
     try:
         Ledger.load(path)
     except UserError as error:
-        return f"{error} It was set aside as {aside(path).name} and a new one begun."
+        problem = str(error).partition(": `bayesattn claims run`")[0].rstrip(".")
+        return f"{problem}. It was set aside as {aside(path).name} and a new one begun."
     return None
 
 

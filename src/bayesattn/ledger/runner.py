@@ -1,29 +1,19 @@
 """Runs claims: has their jobs done, and writes each into the ledger as soon as it can."""
 
-import json
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from bayesattn.drawing import house_style, save_picture
 from bayesattn.errors import UserError
-from bayesattn.files import write_json
-from bayesattn.ledger.engines import Engine, Here, RayWorkers, run_jobs
-from bayesattn.ledger.jobs import Job, MeasurementJob, TrainingJob, failure, one_thread, plan, to_do
-from bayesattn.ledger.ledger import (
-    NAME,
-    ExhibitFile,
-    Failure,
-    FigureFile,
-    Record,
-    add_record,
-    set_aside,
-)
+from bayesattn.ledger.engines import Ended, Engine, Here, RayWorkers, run_jobs
+from bayesattn.ledger.jobs import Job, MeasurementJob, TrainingJob, measurements, to_do
+from bayesattn.ledger.judging import first_look, judge_seeds, look_after, seeds_of
+from bayesattn.ledger.ledger import NAME, Failure, Record, add_record, set_aside
+from bayesattn.ledger.measured import objection, read
 from bayesattn.ledger.study import AnyStudy, Tier
 from bayesattn.ledger.trained import rename_older_runs, require_possible
-from bayesattn.system import commit, environment
 
 Tell = Callable[[Mapping[str, Job]], None]
 """Is given the jobs that are left."""
@@ -41,7 +31,7 @@ def run_claims(
     studies: Sequence[AnyStudy],
     tier: Tier,
     folder: Path,
-    seeds: int | None = None,
+    seeds: int | range | None = None,
     *,
     engine: Engine | None = None,
     again: bool = False,
@@ -49,13 +39,14 @@ def run_claims(
 ) -> Iterator[Record]:
     """Measure claims; each is in the ledger before it is yielded, as soon as it can be.
 
-    What was trained or measured before is not done again.
+    A claim is yielded at every look. If a statement is undecided then, and has a look left, seeds
+    are added up to that. What was trained or measured before is not done again.
 
     Args:
         studies: which claims.
         tier: how much of each.
         folder: of the ledger; figures and measured numbers are written there, too.
-        seeds: number of seeds, those of the recipes if None.
+        seeds: measure so many, or these, and no more; as many as it takes if None.
         engine: who does the work; this process if None.
         again: measure what was measured before; models are not trained again.
         tell: called whenever a job has ended, and about every second.
@@ -63,38 +54,124 @@ def run_claims(
     engine = engine or Here()
     try:
         rename_older_runs()
-        planned = plan(studies, tier, folder, seeds)
+        work = Work({study.claim.id: study for study in studies}, tier, folder)
+        asked = {name: _first_seeds(study, tier, seeds) for name, study in work.studies.items()}
         if sentence := set_aside(prepare_folder(folder)):
             print(sentence, file=sys.stderr)
-        for job in (job for own in planned.values() for job in own if again):
-            job.file.unlink(missing_ok=True)
-        left = to_do(planned)
+        for study in studies:
+            if again:
+                all_seeds = seeds_of(study, tier) if seeds is None else asked[study.claim.id]
+                for job in measurements(study, tier, all_seeds, folder):
+                    job.file.unlink(missing_ok=True)
+            elif tier is not Tier.QUICK:
+                require_standing(study, tier, folder)
+        for name, own in asked.items():
+            work.begin(name, own)
         if not isinstance(engine, RayWorkers):
-            trainings = (job.training for job in left.values() if isinstance(job, TrainingJob))
+            trainings = (job.training for job in work.left.values() if isinstance(job, TrainingJob))
             require_possible(trainings, engine.slots)
-        failures: dict[str, Failure] = {}
-        waiting = dict(planned)
-
-        def finished() -> Iterator[Record]:
-            for name, own in list(waiting.items()):
-                if all(job.name not in left for job in own):
-                    del waiting[name]
-                    failed = next((failures[job.name] for job in own if job.name in failures), None)
-                    done = record(own, failed)
-                    add_record(folder / NAME, done)
-                    yield done
-
-        tell(left)
-        yield from finished()
-        for ended in run_jobs(dict(left), engine):
+        tell(work.left)
+        yield from work.judged(further=seeds is None)
+        for ended in run_jobs(work.jobs, engine):
             if ended is not None:
-                del left[ended.job.name]
-                if ended.failure is not None:
-                    failures[ended.job.name] = ended.failure
-            tell(left)
-            yield from finished()
+                work.end(ended)
+            yield from work.judged(further=seeds is None)
+            tell(work.left)
     finally:
         engine.close()
+
+
+@dataclass
+class Work:
+    """What is to be done, and what became of it; jobs are added as long as looks are taken."""
+
+    studies: Mapping[str, AnyStudy]
+    tier: Tier
+    folder: Path
+    jobs: dict[str, Job] = field(default_factory=dict[str, Job])
+    left: dict[str, Job] = field(default_factory=dict[str, Job])
+    failures: dict[str, Failure] = field(default_factory=dict[str, Failure])
+    looks: dict[str, list[MeasurementJob]] = field(default_factory=dict[str, list[MeasurementJob]])
+    """What a claim's next look waits for."""
+
+    def begin(self, name: str, seeds: Iterable[int]) -> None:
+        """Have more seeds of a claim measured."""
+        self.looks[name] = measurements(self.studies[name], self.tier, seeds, self.folder)
+        todo = to_do(self.looks[name]).items()
+        new = {name: job for name, job in todo if name not in self.jobs}
+        self.jobs |= new
+        self.left |= new
+
+    def end(self, ended: Ended) -> None:
+        """Note how a job ended."""
+        del self.left[ended.job.name]
+        if ended.failure is not None:
+            self.failures[ended.job.name] = ended.failure
+
+    def judged(self, further: bool) -> Iterator[Record]:
+        """Claims that can be looked at, recorded; `further`: the next look they take is begun."""
+        while name := next((name for name in self.looks if self._complete(name)), None):
+            jobs, study = self.looks.pop(name), self.studies[name]
+            failed = next((self.failures[j.name] for j in jobs if j.name in self.failures), None)
+            quick = self.tier is Tier.QUICK
+            only = dict.fromkeys(job.seed for job in jobs) if quick else None
+            found = judge_seeds(study, self.tier, self.folder, only, failed)
+            add_record(self.folder / NAME, found)
+            yield found
+            look = look_after(found) if further and not failed else None
+            if look is not None:
+                self.begin(name, seeds_of(study, self.tier, look)[len(found.seeds) :])
+
+    def _complete(self, name: str) -> bool:
+        return all(job.name not in self.left for job in self.looks[name])
+
+
+def require_standing(study: AnyStudy, tier: Tier, folder: Path) -> None:
+    """Refuse to measure beside seeds that may not stand beside new ones; none is overwritten."""
+    for job in measurements(study, tier, seeds_of(study, tier), folder):
+        try:
+            problem = objection(study, read(job.file))
+        except OSError:
+            continue
+        except ValueError as error:
+            problem = f"it cannot be read ({error})"
+        if problem:
+            raise UserError(
+                f"Seed {job.seed} of {study.claim.id} in {folder} does not count: {problem}. "
+                "Choose another --out, raise first_seed in the claim's file for fresh seeds, or "
+                "measure the old ones anew with --again."
+            )
+
+
+def _first_seeds(study: AnyStudy, tier: Tier, asked: int | range | None) -> range:
+    """Those asked for; or those of the first look, or of the quick tier."""
+    name = study.claim.id
+    if tier not in study.recipes:
+        tiers = ", ".join(study.recipes)
+        raise UserError(f"The claim {name} has no {tier} tier: choose one of {tiers}.")
+    if not study.claim.statements:
+        raise UserError(f"The claim {name} has no statements yet: it cannot be judged.")
+    if isinstance(asked, range):
+        return asked
+    if asked is not None:
+        return range(study.claim.first_seed, study.claim.first_seed + asked)
+    return seeds_of(study, tier, first_look(study.claim))
+
+
+def parse_seeds(text: str) -> int | range:
+    """A number of seeds, or the first and the last of them.
+
+    >>> parse_seeds("3"), parse_seeds("4-7")
+    (3, range(4, 8))
+    """
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)", text)
+    if not match:
+        raise UserError(f"--seeds is a number of seeds or a range such as 4-7, not {text!r}.")
+    last = int(match[2])
+    seeds = range(int(match[1]), last + 1) if match[1] else last
+    if not seeds:
+        raise UserError(f"--seeds {text} names no seed: pass 1 or more, or a range such as 4-7.")
+    return seeds
 
 
 def prepare_folder(folder: Path) -> Path:
@@ -109,68 +186,3 @@ def prepare_folder(folder: Path) -> Path:
             f"Cannot write to {folder} ({error.strerror}): choose another --out."
         ) from None
     return folder / NAME
-
-
-def record(jobs: Sequence[MeasurementJob], failed: Failure | None = None) -> Record:
-    """Judge and draw what one claim's jobs have measured; a failure, then or now, is recorded."""
-    study, tier, folder = jobs[0].study, jobs[0].tier, jobs[0].folder
-    seeds = tuple(dict.fromkeys(job.seed for job in jobs))
-    numbers: dict[int, Any] = {}
-    seconds = 0.0
-    for job in jobs:
-        if measured := job.measured():
-            if job.part is None:
-                numbers[job.seed] = measured["numbers"]
-            else:
-                numbers.setdefault(job.seed, {})[job.part] = measured["numbers"]
-            seconds += measured["seconds"]
-    verdict, figures, exhibits = None, (), ()
-    if failed is None:
-        try:
-            found = study.read(numbers)
-            verdict = study.verdict(tier, found)
-            json.dumps(asdict(verdict), allow_nan=False)  # what the ledger cannot hold fails here
-            figures = tuple(_figures(study, tier, found, folder))
-            with one_thread():
-                exhibits = tuple(_exhibits(study, tier, found, folder))
-        except Exception as error:  # whatever a claim does wrong, the others must still run
-            verdict, failed = None, failure(error)
-    return Record(
-        claim=study.claim,
-        method=study.method,
-        null=study.null,
-        tier=tier,
-        seeds=seeds,
-        recipe=asdict(study.recipes[tier]),
-        verdict=verdict,
-        failure=failed,
-        numbers=numbers,
-        figures=figures,
-        command=f"bayesattn claims run {study.claim.id} --tier {tier} --seeds {len(seeds)}",
-        seconds=round(seconds, 3),
-        commit=commit(),
-        environment=environment(),
-        exhibits=exhibits,
-    )
-
-
-def _figures(
-    study: AnyStudy, tier: Tier, found: Mapping[int, Any], folder: Path
-) -> Iterator[FigureFile]:
-    with house_style():
-        for picture in study.draw(tier, found):
-            file = f"figures/{study.claim.id}-{picture.name}.svg"
-            save_picture(picture, folder / file)
-            yield FigureFile(file=file, caption=picture.caption, alt=picture.alt)
-
-
-def _exhibits(
-    study: AnyStudy, tier: Tier, found: Mapping[int, Any], folder: Path
-) -> Iterator[ExhibitFile]:
-    for exhibit in study.exhibits(tier, found):
-        file = f"exhibits/{study.claim.id}-{exhibit.kind}.json"
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        write_json(folder / file, exhibit.data)
-        yield ExhibitFile(
-            kind=exhibit.kind, title=exhibit.title, caption=exhibit.caption, file=file
-        )

@@ -1,4 +1,4 @@
-"""What a study is: a claim, how much to compute per tier, and how to measure, judge and draw it."""
+"""What a study is: a claim, how much to compute per tier, and how to measure and draw it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,11 @@ from enum import StrEnum
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
 from bayesattn.drawing import Picture
+from bayesattn.ledger.statement import Claim
 from bayesattn.ledger.trained import Training
 from bayesattn.ledger.typed import Stored, from_plain
 from bayesattn.stats import Interval, Judgement, Outcome
+from bayesattn.verdicts import Value
 
 
 class Exhibit(Stored):
@@ -30,26 +32,14 @@ class Tier(StrEnum):
     PAPER = "paper"
 
 
-class Claim(Stored):
-    """One checkable statement of a paper."""
-
-    id: str
-    statement: str
-    """The claim in one sentence."""
-    source: str
-    """Paper and place, with an arXiv number."""
-    reported: str
-    """What the authors report, as text; shown beside the measurement, never compared with it."""
-
-
 class Recipe(Stored):
     """What a tier computes. Studies add their own fields."""
 
     wishes: ClassVar[frozenset[str]] = frozenset({"seeds"})
     """Fields that say what is to be measured, not how: with others of these, a number that is there
     still stands. What names parts of a study is one of them, `measure` must not read it."""
-    seeds: int
-    """Seeds 0 .. seeds-1 are measured."""
+    seeds: int = 2
+    """Of the quick tier; in the others the statements' looks say how many there are."""
 
     def trainings(self, seed: int) -> Mapping[str, Training]:
         """What is trained before one seed is measured, by name."""
@@ -104,10 +94,6 @@ class Study(ABC, Generic[R, M]):
     """
 
     claim: ClassVar[Claim]
-    method: ClassVar[str]
-    """How it is measured, in plain words."""
-    null: ClassVar[str]
-    """What it is compared with, in plain words."""
     recipes: Mapping[Tier, R]
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, Training]:
@@ -118,9 +104,13 @@ class Study(ABC, Generic[R, M]):
     def measure(self, tier: Tier, seed: int) -> M:
         """The result of one seed."""
 
-    @abstractmethod
+    def values(self, tier: Tier, one: M) -> Mapping[str, Value]:
+        """What the result of one seed says about each statement, by the statement's name."""
+        return {}
+
     def judge(self, tier: Tier, found: Mapping[int, M]) -> Finding:
         """What the results of all seeds say."""
+        raise NotImplementedError
 
     def draw(self, tier: Tier, found: Mapping[int, M]) -> list[Picture]:
         """Figures for the report."""
@@ -143,6 +133,18 @@ class Study(ABC, Generic[R, M]):
                     return get_args(generic)[-1]
         return Any
 
+    def said(self, tier: Tier, found: Mapping[int, M]) -> dict[str, dict[int, Value]]:
+        """What each seed says, by statement."""
+        values = {seed: self.values(tier, one) for seed, one in found.items()}
+        names = [one.name for one in self.claim.statements]
+        for own in values.values():
+            if set(own) != set(names):
+                wrong = ", ".join(sorted(set(own) ^ set(names)))
+                raise ValueError(
+                    f"the statements of {self.claim.id} and what `values` gives differ in {wrong}"
+                )
+        return {name: {seed: own[name] for seed, own in values.items()} for name in names}
+
     def verdict(self, tier: Tier, found: Mapping[int, M]) -> Verdict:
         """What `judge` finds, for the ledger."""
         finding = self.judge(tier, found)
@@ -153,7 +155,7 @@ class Study(ABC, Generic[R, M]):
             unit=finding.unit,
             interval=number.interval,
             null=finding.null,
-            reported=self.claim.reported,
+            reported="",
             seeds=tuple(found),
             tier=tier,
             reason=f"{judgement.reason} {finding.note}".strip(),

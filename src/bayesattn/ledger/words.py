@@ -4,9 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bayesattn.ledger.ledger import Record
+from bayesattn.ledger.ledger import Row
+from bayesattn.ledger.statement import Statement
+from bayesattn.verdicts import Outcome
 
-SYMBOLS = {"supported": "✓", "refuted": "✗", "inconclusive": "?", "error": "!"}
+SYMBOLS = {Outcome.YES: "✓", Outcome.NO: "✗", Outcome.UNDECIDED: "?"}
+ERROR = "! error"
+FIRM = "‡"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -36,17 +40,43 @@ def tell_means(values: Mapping[str, Sequence[float]], form: str = ".2f") -> str:
     return ", ".join(f"{name} {np.mean(own):{form}}" for name, own in values.items())
 
 
-def measured(record: Record) -> str:
-    """What was measured, with unit and interval; a dash after a crash."""
-    verdict = record.verdict
-    if verdict is None:
+def measured(own: Statement, row: Row) -> str:
+    """What was measured, with unit and interval; a dash if no seed counts."""
+    if row.value is None:
         return "–"
-    text = f"{number(verdict.measured)} {verdict.unit}"
-    if verdict.interval:
-        text += f" [{number(verdict.interval.low)}, {number(verdict.interval.high)}]"
+    text = f"{number(row.value)} {own.unit}".strip()
+    if row.interval:
+        text += f" [{number(row.interval.low)}, {number(row.interval.high)}]"
     return text
 
 
-def verdict(record: Record) -> str:
+def limit(own: Statement) -> str:
+    """What the rule asks for.
+
+    >>> from types import SimpleNamespace as Own
+    >>> limit(Own(rule="within", limit=(0.95, 1.05), unit="times"))
+    'within [0.95, 1.05] times'
+    """
+    if isinstance(own.limit, tuple):
+        shown = f"[{number(own.limit[0])}, {number(own.limit[1])}]"
+    else:
+        shown = number(own.limit)
+    return f"{own.rule} {shown} {own.unit}".strip()
+
+
+def verdict(row: Row) -> str:
     """Symbol and word, so that neither colour nor font has to tell."""
-    return f"{SYMBOLS[record.result]} {record.result}"
+    if row.outcome is None:
+        return "no verdict"
+    return f"{SYMBOLS[row.outcome]} {row.verdict}"
+
+
+def seeds(row: Row) -> str:
+    """How many count, and how many were left out.
+
+    >>> from types import SimpleNamespace as Own
+    >>> seeds(Own(seeds=(0, 1, 3), left_out=(2,)))
+    '3 seeds, 1 left out'
+    """
+    text = f"{len(row.seeds)} seed{'' if len(row.seeds) == 1 else 's'}"
+    return f"{text}, {len(row.left_out)} left out" if row.left_out else text

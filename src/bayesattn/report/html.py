@@ -44,8 +44,8 @@ def script_data(data: Any) -> Markup:
 
 def linked(text: str) -> Markup:
     """Each arXiv number becomes a link."""
-    link = r'<a href="https://arxiv.org/abs/\1">arXiv \1</a>'
-    return Markup(re.sub(r"arXiv (\d{4}\.\d{5})", link, str(escape(text))))
+    link = r'<a href="https://arxiv.org/abs/\1\2">arXiv \1\2</a>'
+    return Markup(re.sub(r"arXiv (\d{4}\.\d{5})(v\d+)?", link, str(escape(text))))
 
 
 def readable(value: object) -> str:

@@ -5,27 +5,60 @@ end of its page.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bayesattn.claims.recorded import standing
 from bayesattn.claims.registry import all_studies
 from bayesattn.errors import UserError
 from bayesattn.ledger import words
+from bayesattn.ledger.judging import command
 from bayesattn.ledger.ledger import Ledger, Record
-from bayesattn.ledger.study import AnyStudy
+from bayesattn.ledger.statement import Claim
+from bayesattn.report.table import RULE, Cell, make_cell, make_table
+from bayesattn.verdicts import Kind
 
 BEGIN, END = "<!-- ledger:begin -->", "<!-- ledger:end -->"
 INDEX = "index"
 SOURCE = "<!-- `make results` writes this page: edit the claim, or notes/{name}.md. -->"
+FIRST_EDITION = (
+    "*These notes are of the first edition: its recipes, seeds and rules were others, and nothing "
+    "in them decides what is recorded above.*"
+)
+TITLES = {
+    Kind.REPLICATION: "What the authors state",
+    Kind.CONTROL: "What is left after the control",
+    Kind.OURS: "What we state",
+    Kind.IDENTITY: "What is proved",
+}
 
 
-def table(ledger: Ledger) -> str:
-    """One row per claim."""
-    rows = [("claim", "reported", "measured", "null", "verdict")]
-    for name, record in sorted(ledger.records.items()):
-        claim, found = record.claim, (words.measured(record), _null(record), words.verdict(record))
-        rows.append((f"`{name}` {claim.statement}", claim.reported, *found))
-    return _table(rows)
+def table(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
+    """All statements: those of papers with both columns, ours, and identities.
+
+    Args:
+        claims: which.
+        ledger: what is recorded of them.
+        pages: where the claims' pages are, from the table.
+    """
+    found = make_table(claims, ledger)
+
+    def name(claim: Claim) -> str:
+        return f"[{claim.id}]({pages}{claim.id}.md)"
+
+    papers = [("what a paper states", "as reported?", "after the control?", "measured on")]
+    for line in found.lines:
+        cells = (_cells(line.reported, reported=True), _cells(line.controlled))
+        papers.append((f"{name(line.claim)} {line.own.text}", *cells, line.scale))
+    parts = ["; ".join(found.counts()) + ".", _table(papers) if found.lines else ""]
+    for heading, own in (("what we state", found.ours), ("identities", found.identities)):
+        rows = [(heading, "verdict", "measured on")]
+        rows += [(f"{name(c.claim)} {c.own.text}", _cells([c]), c.own.scale) for c in own]
+        parts.append(_table(rows) if own else "")
+    if found.unregistered:
+        names = ", ".join(name(claim) for claim in found.unregistered)
+        parts.append(f"Not registered yet, so not judged: {names}.")
+    return "\n\n".join(part for part in [*parts, RULE] if part)
 
 
 def fill(path: Path, ledger: Ledger) -> None:
@@ -38,47 +71,38 @@ def fill(path: Path, ledger: Ledger) -> None:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise UserError(f"{path} needs a line {BEGIN} and after it a line {END} for the table.")
-    path.write_text(f"{before}{BEGIN}\n{table(ledger)}\n{END}{after}", encoding="utf-8")
+    claims = [study.claim for study in all_studies()]
+    shown = table(claims, ledger, "docs/claims/")
+    path.write_text(f"{before}{BEGIN}\n{shown}\n{END}{after}", encoding="utf-8")
 
 
 def pages(ledger: Ledger, notes: Path) -> dict[str, str]:
     """The text of every page, by file name."""
-    studies = all_studies()
-    found = {
-        f"{study.claim.id}.md": page(study, ledger.records.get(study.claim.id), notes)
-        for study in studies
-    }
-    return {f"{INDEX}.md": index(studies, ledger.records, notes), **found}
+    claims = [study.claim for study in all_studies()]
+    found = {f"{claim.id}.md": page(claim, ledger, notes) for claim in claims}
+    index = [SOURCE.format(name=INDEX), "# Claims", *_note(INDEX, notes)]
+    return {f"{INDEX}.md": "\n\n".join([*index, table(claims, ledger, "")]) + "\n", **found}
 
 
-def page(study: AnyStudy, record: Record | None, notes: Path) -> str:
-    """One claim: what it says, how it is measured, what was recorded, and the note."""
-    claim = study.claim
-    parts = [
-        SOURCE.format(name=claim.id),
-        f"# {claim.id}",
-        f"**Claim.** {claim.statement}",
-        f"**Source.** {_linked(claim.source)}",
-        f"**Reported.** {claim.reported}",
-        f"**Method.** {study.method}",
-        f"**Null.** {study.null}",
-        "## Recorded",
-        *(_recorded(record) if record else ["Nothing is recorded yet."]),
-        _command(claim.id, record),
-        *_note(claim.id, notes),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def index(studies: list[AnyStudy], records: Mapping[str, Record], notes: Path) -> str:
-    """All claims with their verdicts, after the note on how to read them."""
-    rows = [("claim", "statement", "verdict")]
-    for study in studies:
-        name, record = study.claim.id, records.get(study.claim.id)
-        verdict = words.verdict(record) if record else "–"
-        rows.append((f"[{name}]({name}.md)", study.claim.statement, verdict))
-    parts = [SOURCE.format(name=INDEX), "# Claims", *_note(INDEX, notes), _table(rows)]
-    return "\n\n".join(parts) + "\n"
+def page(claim: Claim, ledger: Ledger, notes: Path) -> str:
+    """One claim: what is stated, what was found, how, and what would change our mind."""
+    record, firm = ledger.records.get(claim.id), standing(ledger)
+    parts = [SOURCE.format(name=claim.id), f"# {claim.id}", claim.title, _linked(claim.source)]
+    cells = [make_cell(claim, own, ledger, firm) for own in claim.statements]
+    for kind, title in TITLES.items():
+        own = [cell for cell in cells if cell.own.kind is kind]
+        if own:
+            parts += [f"## {title}", *(part for cell in own for part in _statement(cell))]
+    if not cells:
+        parts.append("No statement is registered yet, so nothing is judged.")
+    parts += ["## What we did", claim.method]
+    if record and any(cell.row for cell in cells):
+        for figure in record.figures:
+            parts += [f"![{figure.alt}]({figure.file})", f"*{figure.caption}*"]
+    if claim.mind:
+        parts += ["## What would change our mind", claim.mind]
+    parts += ["## Registration", *_registration(claim, record), f"    {command(claim.id)}"]
+    return "\n\n".join([*parts, *_note(claim.id, notes, record)]) + "\n"
 
 
 def write(ledger: Ledger, folder: Path) -> None:
@@ -88,37 +112,90 @@ def write(ledger: Ledger, folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _recorded(record: Record) -> Iterator[str]:
-    heading = ("verdict", "measured", "null", "seeds", "tier", "commit")
-    found = (words.verdict(record), words.measured(record), _null(record))
-    facts = (str(len(record.seeds)), str(record.tier), (record.commit or "–")[:7])
-    yield _table([heading, (*found, *facts)])
-    if record.verdict:
-        yield f"**Why.** {record.verdict.reason}"
+def _cells(cells: Sequence[Cell], reported: bool = False) -> str:
+    """What stands in one cell of the table: a verdict with its numbers, or several."""
+    return "<br>".join(_cell(cell, reported) for cell in cells) or "–"
+
+
+def _cell(cell: Cell, reported: bool) -> str:
+    facts = [f"`{cell.command}`"] if cell.row is None else cell.facts
+    if reported and cell.own.reported:
+        facts.append(f"authors: {cell.own.reported}")
+    return f"**{cell.verdict}** {'; '.join(facts)}"
+
+
+def _statement(cell: Cell) -> Iterator[str]:
+    """One statement of a claim's page."""
+    own, row = cell.own, cell.row
+    yield f"### {own.name}"
+    yield own.text
+    if own.source or own.reported:
+        told = [_linked(own.source), f"reported: {own.reported}" if own.reported else ""]
+        yield "*" + "; ".join(part for part in told if part) + "*"
+    yield f"**{cell.verdict}**" + (f": {row.reason}" if row else "")
+    facts = [("measured on", own.scale), ("each seed gives", own.estimand)]
+    facts += [("the rule", f"{words.limit(own)}, {_seeds(own.looks)}")]
+    facts += [("compared with", own.comparator)]
+    if own.premise:
+        facts.append(("premise", own.premise))
+    if row:
+        facts.append(("found", "; ".join(cell.facts)))
+        if row.interval and row.level:
+            facts.append(("interval", f"{row.level:.1%} over seeds"))
+        if row.p is not None:
+            facts.append(("p", f"{words.number(row.p)}, rescaled so that at most 0.05 decides"))
+    yield _table([("", ""), *facts])
+
+
+def _seeds(looks: Sequence[int]) -> str:
+    """When there is a look.
+
+    >>> _seeds([4, 8, 12]), _seeds([1])
+    ('looked at after 4, 8 and 12 seeds', '1 seed')
+    """
+    if len(looks) == 1:
+        return f"{looks[0]} seed{'' if looks[0] == 1 else 's'}"
+    return f"looked at after {', '.join(map(str, looks[:-1]))} and {looks[-1]} seeds"
+
+
+def _registration(claim: Claim, record: Record | None) -> Iterator[str]:
+    lines = [f"Version {claim.version}."]
+    for change in claim.changes:
+        after = " **Made after seeds were seen, which count.**" if change.after else ""
+        lines.append(f"- Version {change.version}: {change.reason}{after}")
+    yield "\n".join([lines[0], "", *lines[1:]] if claim.changes else lines)
+    if record is None:
+        yield "Nothing is recorded yet."
     elif record.failure:
-        yield f"**Why.** {record.failure.sentence}"
-    for figure in record.figures:
-        yield f"![{figure.alt}]({figure.file})"
-        yield f"*{figure.caption}*"
+        yield f"The measurement crashed: {record.failure.sentence}"
+    else:
+        commits = ", ".join(commit[:7] for commit in record.commits) or "unknown"
+        hours = f"{record.seconds / 3600:.1f} hours" if record.seconds > 3600 else "under an hour"
+        yield (
+            f"Recorded: {record.tier} tier, seeds {_range(record.seeds)}, measured at commit "
+            f"{commits} in {hours}, trainings apart."
+        )
 
 
-def _command(name: str, record: Record | None) -> str:
-    options = f" --tier {record.tier} --seeds {len(record.seeds)}" if record else ""
-    return f"    bayesattn claims run {name}{options}"
+def _range(seeds: Sequence[int]) -> str:
+    return f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else "".join(map(str, seeds))
 
 
-def _note(name: str, notes: Path) -> Iterator[str]:
+def _note(name: str, notes: Path, record: Record | None = None) -> Iterator[str]:
     path = notes / f"{name}.md"
-    if path.exists():
-        yield path.read_text(encoding="utf-8").strip()
+    if not path.exists():
+        return
+    text = path.read_text(encoding="utf-8").strip()
+    told = re.findall(r"^Measured at commit (\w+)", text, re.MULTILINE)
+    recorded = record.commits if record else ()
+    if any(not any(own.startswith(commit) for own in recorded) for commit in told):
+        yield FIRST_EDITION
+    yield text
 
 
 def _linked(text: str) -> str:
-    return re.sub(r"arXiv (\d{4}\.\d{5})", r"[arXiv \1](https://arxiv.org/abs/\1)", text)
-
-
-def _null(record: Record) -> str:
-    return words.number(record.verdict.null) if record.verdict else "–"
+    link = r"[arXiv \1\2](https://arxiv.org/abs/\1\2)"
+    return re.sub(r"arXiv (\d{4}\.\d{5})(v\d+)?", link, text)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:

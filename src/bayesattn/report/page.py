@@ -1,29 +1,27 @@
 """The ledger as one page."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from bayesattn.claims.registry import all_studies
 from bayesattn.console import mistakes
 from bayesattn.ledger import words
 from bayesattn.ledger.ledger import NAME, Ledger, Record
 from bayesattn.report import html
-from bayesattn.stats import holm
+from bayesattn.report.table import RULE, make_table
 
 PAGE = "index.html"
-RULE = (
-    "Supported: the 95% interval over seeds lies wholly on the claim's side of what it needs. "
-    "Refuted: wholly on the other side. Inconclusive: neither. ‡ marks verdicts that also stand "
-    "when all claims of the ledger are judged together (Holm's correction at 5%); few seeds can "
-    "seldom do that."
-)
+STATES = {"yes": "✓ yes", "no": "✗ no", "undecided": "? undecided", "error": "! error"}
+"""What the table can be filtered by."""
 
 
 def render(ledger: Ledger, folder: Path) -> str:
     """The page for `ledger`, whose figures lie in `folder`."""
+    registered = {study.claim.id: study.claim for study in all_studies()}
     records = [record for _, record in sorted(ledger.records.items())]
-    counts = Counter(record.result for record in records)
+    claims = [registered.get(record.claim.id, record.claim) for record in records]
+    table = make_table(claims, ledger)
     exhibits = {record.claim.id: list(shown(record, folder)) for record in records}
     every = [exhibit for own in exhibits.values() for exhibit in own]
     still = {
@@ -33,12 +31,15 @@ def render(ledger: Ledger, folder: Path) -> str:
     return html.render(
         "page.html",
         records=records,
+        claims={claim.id: claim for claim in claims},
+        cells={name: [cell for cell in table.cells if cell.claim.id == name] for name in exhibits},
+        table=table,
+        states={own: said for own, said in STATES.items() if own in {c.state for c in table.cells}},
+        missing=[name for name in registered if name not in ledger.records],
         rule=RULE,
-        firm=firm(ledger),
         all_exhibits=every,
         players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
         exhibits=still,
-        counts={name: counts[name] for name in words.SYMBOLS if counts[name] or name != "error"},
         words=words,
         image=lambda file: html.data_uri(folder / file),
     )
@@ -60,14 +61,3 @@ def shown(record: Record, folder: Path) -> Iterator[dict[str, str]]:
         except (OSError, ValueError):
             continue
         yield html.embedded(f"{record.claim.id}-{exhibit.kind}", exhibit, data)
-
-
-def firm(ledger: Ledger) -> set[str]:
-    """Claims whose verdict stands after correction for all verdicts of the ledger."""
-    chances = {
-        name: record.verdict.p
-        for name, record in ledger.records.items()
-        if record.verdict is not None and record.verdict.p is not None
-    }
-    standing = holm(list(chances.values()))
-    return {name for name, stands in zip(chances, standing, strict=True) if stands}

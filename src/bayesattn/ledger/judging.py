@@ -1,0 +1,153 @@
+"""From the measured seeds of a claim to its record: rows, figures, exhibits."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bayesattn.drawing import house_style, save_picture
+from bayesattn.files import write_json
+from bayesattn.ledger.jobs import failure, one_thread
+from bayesattn.ledger.ledger import ExhibitFile, Failure, FigureFile, Record, Row
+from bayesattn.ledger.measured import Measured, seed_numbers, seeds_in
+from bayesattn.ledger.statement import Claim, Statement
+from bayesattn.ledger.study import AnyStudy, Tier
+from bayesattn.system import environment
+from bayesattn.verdicts import Outcome, Value, next_look
+
+
+def seeds_of(study: AnyStudy, tier: Tier, look: int | None = None) -> range:
+    """The quick tier's seeds, or those of a look; up to the last look if None."""
+    if tier is Tier.QUICK:
+        count = study.recipes[tier].seeds
+    else:
+        count = look or max((own.looks[-1] for own in study.claim.statements), default=0)
+    return range(study.claim.first_seed, study.claim.first_seed + count)
+
+
+def first_look(claim: Claim) -> int:
+    return min((own.looks[0] for own in claim.statements), default=0)
+
+
+def look_after(record: Record) -> int | None:
+    """How many seeds the next look takes; None when all is decided, or no look is left."""
+    further = [
+        next_look(len(record.seeds), own.looks)
+        for own, row in record.judged()
+        if row.outcome is Outcome.UNDECIDED
+    ]
+    return min((look for look in further if look is not None), default=None)
+
+
+def judge_seeds(
+    study: AnyStudy,
+    tier: Tier,
+    folder: Path,
+    seeds: Iterable[int] | None = None,
+    failed: Failure | None = None,
+) -> Record:
+    """The record of what is measured in `folder`; a failure, then or now, is recorded.
+
+    Args:
+        study: the claim.
+        tier: which of its measurements.
+        folder: of the ledger.
+        seeds: of the claim that count, if they are there; all if None.
+        failed: what went wrong when they were measured.
+    """
+    there = seeds_in(study, tier, folder, seeds_of(study, tier) if seeds is None else seeds)
+    files = [one for own in there.values() for one in own]
+    rows: dict[str, Row] = {}
+    figures: tuple[FigureFile, ...] = ()
+    exhibits: tuple[ExhibitFile, ...] = ()
+    if failed is None:
+        try:
+            found = study.read({seed: seed_numbers(own) for seed, own in there.items()})
+            rows = _rows(study, tier, found)
+            if found:
+                figures = tuple(_figures(study, tier, found, folder))
+                with one_thread():
+                    exhibits = tuple(_exhibits(study, tier, found, folder))
+        except Exception as error:  # whatever a claim does wrong, the others must still run
+            rows, failed = {}, failure(error)
+    return Record(
+        claim=study.claim,
+        tier=tier,
+        seeds=tuple(there),
+        recipe=asdict(study.recipes[tier]),
+        rows=rows,
+        failure=failed,
+        figures=figures,
+        exhibits=exhibits,
+        command=command(study.claim.id, tier),
+        seconds=round(sum(one.seconds for one in files), 3),
+        commits=_commits(files),
+        environment=environment(),
+    )
+
+
+def command(name: str, tier: Tier = Tier.FULL) -> str:
+    """What measures a claim."""
+    return f"bayesattn claims run {name} --tier {tier}"
+
+
+def _rows(study: AnyStudy, tier: Tier, found: Mapping[int, Any]) -> dict[str, Row]:
+    said = study.said(tier, found)
+    rows = {own.name: judge_row(own, said[own.name], tier) for own in study.claim.statements}
+    json.dumps([asdict(row) for row in rows.values()], allow_nan=False)  # fails here, not later
+    return rows
+
+
+def judge_row(own: Statement, said: Mapping[int, Value], tier: Tier) -> Row:
+    """What seeds, in their order, say of a statement; in the quick tier no verdict."""
+    values = [*said.values()]
+    judged = own.judge(values)
+    looked = [*said][: judged.seeds]
+    at_end = judged.outcome is Outcome.UNDECIDED and len(values) >= own.looks[-1]
+    verdict = {
+        "outcome": judged.outcome,
+        "verdict": own.word(judged.outcome),
+        "interval": judged.interval,
+        "level": judged.level,
+        "p": judged.p,
+        "reason": judged.reason,
+        "needed": own.seeds_needed(values) if at_end else None,
+    }
+    if tier is Tier.QUICK:
+        reason = "The quick tier gives no verdicts: so few seeds of so small models decide nothing."
+        verdict = {**dict.fromkeys(verdict), "reason": reason}
+    return Row(
+        registered=own.hash,
+        value=judged.value,
+        comparator=judged.comparator,
+        seeds=tuple(seed for seed in looked if said[seed].learnt),
+        left_out=tuple(seed for seed in looked if not said[seed].learnt),
+        **verdict,
+    )
+
+
+def _commits(files: Sequence[Measured]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.commit for one in files if one.commit))
+
+
+def _figures(
+    study: AnyStudy, tier: Tier, found: Mapping[int, Any], folder: Path
+) -> Iterator[FigureFile]:
+    with house_style():
+        for picture in study.draw(tier, found):
+            file = f"figures/{study.claim.id}-{picture.name}.svg"
+            save_picture(picture, folder / file)
+            yield FigureFile(file=file, caption=picture.caption, alt=picture.alt)
+
+
+def _exhibits(
+    study: AnyStudy, tier: Tier, found: Mapping[int, Any], folder: Path
+) -> Iterator[ExhibitFile]:
+    for exhibit in study.exhibits(tier, found):
+        file = f"exhibits/{study.claim.id}-{exhibit.kind}.json"
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        write_json(folder / file, exhibit.data)
+        yield ExhibitFile(
+            kind=exhibit.kind, title=exhibit.title, caption=exhibit.caption, file=file
+        )

@@ -1,0 +1,131 @@
+"""The one store of numbers: a file for each seed of a claim, or for each part of one.
+
+    <folder>/measured/<claim>-<tier>[-part]-<seed>.json
+
+It says which registration it was measured under, by which versions, and at which commit. Whatever
+is judged is judged from these files.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayesattn import __version__
+from bayesattn.ledger.statement import Claim, Statement, short_hash
+from bayesattn.ledger.study import AnyStudy, PartedStudy, Recipe, Tier
+from bayesattn.ledger.typed import Stored, from_plain
+
+FOLDER = "measured"
+"""Beside the ledger."""
+
+
+class Measured(Stored):
+    """What a file holds."""
+
+    claim: str
+    tier: Tier
+    part: str | None
+    seed: int
+    recipe: str
+    """Hash of all that decides the numbers."""
+    versions: Mapping[str, str]
+    version: int
+    """Of the registration."""
+    registered: Mapping[str, str]
+    """Hash of each statement when it was measured."""
+    commit: str | None
+    seconds: float
+    numbers: Any
+
+    @property
+    def name(self) -> str:
+        return file_name(self.claim, self.tier, self.part, self.seed)
+
+
+def file_name(claim: str, tier: Tier, part: str | None, seed: int) -> str:
+    """Of what is measured.
+
+    >>> file_name("bam-retrieval", Tier.FULL, "RoPE, YaRN + SSMax", 3)
+    'bam-retrieval-full-rope-yarn-ssmax-3'
+    """
+    words = "" if part is None else "-" + re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-")
+    return f"{claim}-{tier}{words}-{seed}"
+
+
+def read(path: Path) -> Measured:
+    """What a file holds; a ValueError if it is no such file."""
+    return from_plain(Measured, json.loads(path.read_text(encoding="utf-8")))
+
+
+def recipe_hash(recipe: Recipe) -> str:
+    """Of all that decides the numbers: with other wishes they still stand."""
+    fields = asdict(recipe).items()
+    return short_hash({name: value for name, value in fields if name not in recipe.wishes})
+
+
+def versions() -> dict[str, str]:
+    """Of what computes here."""
+    return {"bayesattn": __version__, "torch": torch.__version__}
+
+
+def objection(study: AnyStudy, found: Measured) -> str | None:
+    """Why it must not stand beside seeds that are measured here and now; None if it may."""
+    for name, own in versions().items():
+        if found.versions.get(name) != own:
+            return f"it was measured with {name} {found.versions.get(name)}, and this is {own}"
+    return misfit(study, found)
+
+
+def misfit(study: AnyStudy, found: Measured) -> str | None:
+    """Why the numbers are not those of the claim as it is; None if they are."""
+    claim = study.claim
+    if found.tier not in study.recipes or found.recipe != recipe_hash(study.recipes[found.tier]):
+        return f"it was measured by another recipe than the {found.tier} tier of {claim.id} has"
+    if found.tier is not Tier.QUICK:  # which gives no verdict
+        for own in claim.statements:
+            if not counts_for(claim, own, found):
+                return f"it was measured before {claim.id}/{own.name} was registered as it is"
+    try:
+        study.read({found.seed: seed_numbers([found])})
+    except ValueError as error:
+        return f"it holds other numbers than {claim.id} measures ({error})"
+    return None
+
+
+def counts_for(claim: Claim, own: Statement, found: Measured) -> bool:
+    """Whether a statement was registered before; changes may say that they were made after."""
+    changes = [change for change in claim.changes if change.version > found.version]
+    same = found.registered.get(own.name) == own.hash
+    return same or (bool(changes) and all(change.after for change in changes))
+
+
+def seed_numbers(parts: Sequence[Measured]) -> Any:
+    """The numbers of one seed, measured whole or in parts."""
+    if parts[0].part is None:
+        return parts[0].numbers
+    return {one.part: one.numbers for one in parts}
+
+
+def seeds_in(
+    study: AnyStudy, tier: Tier, folder: Path, seeds: Iterable[int]
+) -> dict[int, list[Measured]]:
+    """What is there of the first of `seeds`, up to one that is not, or not by the same versions."""
+    parts = study.parts(tier) if isinstance(study, PartedStudy) else (None,)
+    there: dict[int, list[Measured]] = {}
+    by: Mapping[str, str] = {}
+    for seed in seeds:
+        try:
+            names = [file_name(study.claim.id, tier, part, seed) for part in parts]
+            own = [read(folder / FOLDER / f"{name}.json") for name in names]
+        except (OSError, ValueError):
+            break
+        by = by or own[0].versions
+        if any(one.versions != by or misfit(study, one) for one in own):
+            break
+        there[seed] = own
+    return there

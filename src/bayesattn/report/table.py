@@ -1,0 +1,183 @@
+"""The ledger's table: what papers state beside its control, what we state, and identities.
+
+The words come from what is registered now, so that they can be mended. A row that was judged by
+another registration does not count.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bayesattn.claims.recorded import agrees, recorded_row, standing
+from bayesattn.ledger import words
+from bayesattn.ledger.judging import command
+from bayesattn.ledger.ledger import Ledger, Row
+from bayesattn.ledger.statement import Claim, Statement
+from bayesattn.verdicts import WORDS, Kind
+
+HEADINGS = {
+    Kind.REPLICATION: "as reported?",
+    Kind.CONTROL: "after the control?",
+    Kind.OURS: "ours",
+    Kind.IDENTITY: "identities, counted apart",
+}
+NOT_MEASURED, NO_VERDICT = "not measured yet", "without a verdict"
+RULE = (
+    "The interval over seeds, taken after 4, 8 or 12 of them (8, 16 or 32 where seeds are cheap), "
+    "lies on the statement's side of a limit that was registered before, or on the other side; "
+    "else the statement is undecided. Intervals are those of the look that decided: 99.7, 98.5 or "
+    f"96.3 %. {words.FIRM} marks verdicts that also stand when all statements are judged together "
+    "(Holm's correction at 5 %). Identities have no sampling error."
+)
+
+
+class Cell(NamedTuple):
+    """A statement and what the ledger says of it."""
+
+    claim: Claim
+    own: Statement
+    row: Row | None
+    firm: bool = False
+    problem: str = ""
+    """How its measurement crashed."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.claim.id}/{self.own.name}"
+
+    @property
+    def state(self) -> str:
+        """yes, no, undecided, error, or none without a verdict."""
+        if self.problem:
+            return "error"
+        return self.row.outcome or "none" if self.row else "none"
+
+    @property
+    def verdict(self) -> str:
+        """In words, with a symbol."""
+        if self.problem:
+            return words.ERROR
+        if self.row is None:
+            return NOT_MEASURED
+        if self.row.outcome is None:
+            return self._direction(self.row)
+        return words.verdict(self.row) + (f" {words.FIRM}" if self.firm else "")
+
+    @property
+    def facts(self) -> list[str]:
+        """The numbers, each in a few words."""
+        row, own = self.row, self.own
+        if row is None:
+            return []
+        facts = [words.measured(own, row)]
+        if row.comparator is not None:
+            facts.append(f"comparator {words.number(row.comparator)}")
+        facts.append(words.seeds(row))
+        if row.outcome is None:
+            facts.append(self._recorded(row))
+        if row.needed:
+            facts.append(f"about {row.needed:,} seeds would decide")
+        return facts
+
+    @property
+    def command(self) -> str:
+        return command(self.claim.id)
+
+    def _direction(self, row: Row) -> str:
+        if row.value is None:
+            return "nothing to judge by"
+        return "speaks for it" if self.own.says_yes(row.value) else "speaks against it"
+
+    def _recorded(self, row: Row) -> str:
+        other = recorded_row(self.claim.id, self.own)
+        if other is None:
+            return "nothing is recorded"
+        same = "in agreement" if agrees(self.own, row, other) else "in disagreement"
+        return f"recorded, {same}: {words.verdict(other)}, {words.measured(self.own, other)}"
+
+
+class Line(NamedTuple):
+    """What a paper states, with what is left of it after controls."""
+
+    claim: Claim
+    own: Statement
+    reported: list[Cell]
+    controlled: list[Cell]
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [*self.reported, *self.controlled]
+
+    @property
+    def scale(self) -> str:
+        """Where it was measured; each once."""
+        return "; ".join(dict.fromkeys(cell.own.scale for cell in self.cells))
+
+
+class Table(NamedTuple):
+    """All statements of some claims."""
+
+    lines: list[Line]
+    ours: list[Cell]
+    identities: list[Cell]
+    unregistered: list[Claim]
+    """Claims that have no statements yet."""
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [*(cell for line in self.lines for cell in line.cells), *self.ours, *self.identities]
+
+    def counts(self) -> Iterator[str]:
+        """How many statements of each kind have which verdict."""
+        for kind, heading in HEADINGS.items():
+            own = [cell for cell in self.cells if cell.own.kind is kind]
+            found = Counter(_said(cell) for cell in own)
+            order = (*WORDS[kind], "undecided", NO_VERDICT, NOT_MEASURED, "error")
+            said = ", ".join(f"{found[word]} {word}" for word in order if found[word])
+            if own:
+                yield f"{heading} {said}"
+
+
+def make_table(claims: Sequence[Claim], ledger: Ledger) -> Table:
+    """Every statement of `claims` with what `ledger` says of it."""
+    firm = standing(ledger)
+    table = Table([], [], [], [claim for claim in claims if not claim.statements])
+    for claim in claims:
+        cells = {own.name: make_cell(claim, own, ledger, firm) for own in claim.statements}
+        by_kind = {
+            kind: [cell for cell in cells.values() if cell.own.kind is kind] for kind in Kind
+        }
+        table.lines.extend(_lines(claim, by_kind[Kind.REPLICATION], by_kind[Kind.CONTROL]))
+        table.ours.extend(by_kind[Kind.OURS])
+        table.identities.extend(by_kind[Kind.IDENTITY])
+    return table
+
+
+def make_cell(claim: Claim, own: Statement, ledger: Ledger, firm: set[str]) -> Cell:
+    """A statement with its row, if that was judged by the statement as it is registered."""
+    record = ledger.records.get(claim.id)
+    if record is None:
+        return Cell(claim, own, None)
+    row = record.rows.get(own.name)
+    if row is None or row.registered != own.hash:
+        return Cell(claim, own, None, problem=record.failure.sentence if record.failure else "")
+    return Cell(claim, own, row, f"{claim.id}/{own.name}" in firm)
+
+
+def _lines(claim: Claim, replications: list[Cell], controls: list[Cell]) -> Iterator[Line]:
+    only = replications[0].own.name if len(replications) == 1 else ""
+    of = {cell.id: cell.own.of or only for cell in controls}
+    for cell in replications:
+        own = [control for control in controls if of[control.id] == cell.own.name]
+        yield Line(claim, cell.own, [cell], own)
+    for control in controls:
+        if not of[control.id]:
+            yield Line(claim, control.own, [], [control])
+
+
+def _said(cell: Cell) -> str:
+    if cell.problem:
+        return "error"
+    if cell.row is None:
+        return NOT_MEASURED
+    return cell.row.verdict or NO_VERDICT
