@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": Command("claims:Demo", "measure every claim quickly, show what holds"),
     "claims list": Command("claims:List", "list the claims"),
     "claims run": Command("claims:Run", "measure claims into a ledger"),
+    "claims bank": Command("bank:Bank", "list or train the models that claims share"),
     "claims show": Command("claims:Show", "show a claim and its verdict"),
     "report": Command("report:Report", "write a ledger as one page"),
     "prior draw": Command("report:DrawPrior", "draw a prior to a file"),
