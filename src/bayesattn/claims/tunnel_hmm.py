@@ -2,11 +2,11 @@
 
     error = mean over held-out sequences and steps of | H(model) - H(Bayes) |, in bits
 
-inside the training length and beyond it, never averaged together. The authors use learned absolute
-positions, whose rows beyond the training length are never trained. Two more models have a prior over
-distance instead, from which the header is exempt: it holds the matrices, and is not far away however
-long the sequence. One prior is learned; the other is so steep that no head can tell how long the
-filter has run.
+inside the training length and beyond it, never averaged together. The authors use learned
+absolute positions, whose rows beyond the training length are never trained. Two more models have
+a prior over distance instead, from which the header is exempt: it holds the matrices, and is not
+far away however long the sequence. One prior is learned; the other is so steep that no head can
+tell how long the filter has run.
 """
 
 from collections.abc import Mapping
