@@ -29,7 +29,7 @@ from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import FOUND, TunnelRecipe
 from bayesattn.evals.fidelity import Part
-from bayesattn.ledger.study import Finding, Picture, Study, Tier
+from bayesattn.ledger.study import Finding, Picture, Study, Tier, Value
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import LSTM, MLP, Architecture, Mamba, match_parameters
@@ -55,12 +55,14 @@ class EqualRecipe(TunnelRecipe):
     init: Init = "mixed"
     """How the transformer's prior is initialised."""
     recall_steps: int
-    """At most so many steps on recall, which takes longer to be found."""
+    """At most so many steps where something must be looked up, which takes longer to be found."""
 
     def tunnel(self, task: str) -> Tunnel:
         match task:
             case "accumulation":
                 return Bijection(self.alphabet)
+            case "lookup":
+                return Bijection(self.alphabet, replacement=True)
             case "transport":
                 return HMM(self.states, self.states, self.length)
             case _:
@@ -71,7 +73,7 @@ class EqualRecipe(TunnelRecipe):
     def training(self, task: str, name: str, seed: int) -> TunnelTraining:
         tunnel = self.tunnel(task)
         config = self.config(seed)
-        if task == "binding":
+        if task in ("binding", "lookup"):
             config = self.config(seed, self.recall_steps, target=FOUND)
         return TunnelTraining(tunnel, architecture(self, name, tunnel), config)
 
@@ -145,56 +147,70 @@ class Failure(Stored):
     kl: float
     uniform_error: float
     """Of the uniform predictor."""
+    uniform_kl: float
 
     @classmethod
     def of(cls, part: Part) -> Self:
-        uniform = mean(part, "mae_tok", "uniform")
-        return cls(error=mean(part, "mae_tok"), kl=mean(part, "kl"), uniform_error=uniform)
+        return cls(
+            error=mean(part, "mae_tok"),
+            kl=mean(part, "kl"),
+            uniform_error=mean(part, "mae_tok", "uniform"),
+            uniform_kl=mean(part, "kl", "uniform"),
+        )
 
 
-FACTOR = 10.0
-"""An MLP fails if it is off by so many times the transformer's error."""
+LEARNT = 0.9
+"""Share of the uniform predictor's KL that the transformer must remove: the premise."""
 Failures = Mapping[str, Mapping[str, Failure]]
 """By task and architecture."""
 
 
 @register("tunnel-mlp")
 class TunnelMLP(EqualStudy[Failures]):
-    """A transformer and four MLPs on bijections and hidden Markov models."""
+    """A transformer and four MLPs on bijections, with and without returning keys, and filters."""
 
-    tasks = ("accumulation", "transport")
+    tasks = ("accumulation", "lookup", "transport")
     names = (TRANSFORMER, *CONTEXTS, BLIND)
 
     def measure(self, tier: Tier, seed: int) -> Failures:
         return self.scores(tier, seed, Failure.of)
 
-    def judge(self, tier: Tier, found: Mapping[int, Failures]) -> Finding:
-        """The MLP that comes nearest to the transformer decides."""
-        ratios = {
-            f"{name}, {task}": [
-                one[task][name].error / one[task][TRANSFORMER].error for one in found.values()
-            ]
-            for task, name in product(self.tasks, CONTEXTS)
+    def values(self, tier: Tier, one: Failures) -> Mapping[str, Value]:
+        return {
+            "bijection": _blind(one["lookup"]),
+            "filter": _blind(one["transport"]),
+            "accumulation-in-context": _in_context(one["accumulation"]),
+            "binding-in-context": _in_context(one["lookup"]),
+            "transport-in-context": _in_context(one["transport"]),
         }
-        nearest = sorted(ratios, key=lambda name: sum(ratios[name]))
-        judgement = judge_all(
-            {name: judge_effect(ratios[name], minimum=FACTOR) for name in nearest}
-        )
-        blind = [one[task][BLIND] for one in found.values() for task in self.tasks]
-        off = max(abs(own.error - own.uniform_error) for own in blind)
-        note = f"The MLP without context is within {off:.2g} bits of the uniform predictor."
-        unit = "times the transformer's error"
-        return Finding(judgement, unit=unit, null=1.0, note=note)
 
     def draw(self, tier: Tier, found: Mapping[int, Failures]) -> list[Picture]:
-        figure, axes = self.draw_tasks(found, lambda one: one.error)
+        figure, axes = self.draw_tasks(found, lambda one: one.kl)
         for panel, task in zip(axes, self.tasks, strict=True):
-            uniform = [one[task][TRANSFORMER].uniform_error for one in found.values()]
+            uniform = [one[task][TRANSFORMER].uniform_kl for one in found.values()]
             panel.axvline(float(np.mean(uniform)), color="grey", ls=":")
-            panel.set(xscale="log", xlabel="entropy error, bits (dotted: uniform)")
-        caption = "Entropy error of models of one size; each point is a seed."
-        alt = "Errors on a logarithmic axis, the uniform predictor as a dotted line."
+            panel.set(xscale="log", xlabel="KL(Bayes ‖ model), bits (dotted: uniform)")
+        caption = "Divergence of models of one size; each point is a seed."
+        alt = "Divergences on a logarithmic axis, the uniform predictor as a dotted line."
         return [Picture("errors", figure, caption, alt)]
+
+
+def _blind(task: Mapping[str, Failure]) -> Value:
+    """The MLP without context, by the authors' measure."""
+    transformer = task[TRANSFORMER]
+    ratio = task[BLIND].error / transformer.error
+    return Value(ratio, transformer.error, _learnt(transformer))
+
+
+def _in_context(task: Mapping[str, Failure]) -> Value:
+    """The best MLP with context."""
+    transformer = task[TRANSFORMER]
+    ratio = min(task[name].kl for name in CONTEXTS) / transformer.kl
+    return Value(ratio, transformer.kl, _learnt(transformer))
+
+
+def _learnt(transformer: Failure) -> bool:
+    return transformer.kl <= (1 - LEARNT) * transformer.uniform_kl
 
 
 class Primitive(Stored):
