@@ -29,19 +29,19 @@ from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import FOUND, TunnelRecipe
 from bayesattn.evals.fidelity import Part
-from bayesattn.ledger.study import Finding, Picture, Study, Tier, Value
+from bayesattn.ledger.study import Picture, Study, Tier, Value
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import LSTM, MLP, Architecture, Mamba, match_parameters
 from bayesattn.models.architectures.matching import count_parameters
 from bayesattn.priors.generalized_gaussian import Init
-from bayesattn.stats import Judgement, judge_all, judge_below, judge_effect
 from bayesattn.tunnels import HMM, Bijection, Recall, Tunnel
 
 TRANSFORMER = "transformer"
 CONTEXTS = ("mlp flattened", "mlp mean", "mlp convolution")
 BLIND = "mlp position"
 OTHERS = ("mamba", "lstm", "mlp convolution", BLIND)
+MANY = "binding of many"
 
 
 class EqualRecipe(TunnelRecipe):
@@ -51,6 +51,8 @@ class EqualRecipe(TunnelRecipe):
     states: int
     length: int
     pairs: int
+    many: int = 16
+    """Pairs of the task that a state of fixed size should fail."""
     layers: int
     init: Init = "mixed"
     """How the transformer's prior is initialised."""
@@ -66,14 +68,13 @@ class EqualRecipe(TunnelRecipe):
             case "transport":
                 return HMM(self.states, self.states, self.length)
             case _:
-                return Recall(
-                    pairs=self.pairs, filler=self.pairs, keys=4 * self.pairs, values=4 * self.pairs
-                )
+                pairs = self.many if task == MANY else self.pairs
+                return Recall(pairs=pairs, filler=pairs, keys=4 * pairs, values=4 * pairs)
 
     def training(self, task: str, name: str, seed: int) -> TunnelTraining:
         tunnel = self.tunnel(task)
         config = self.config(seed)
-        if task in ("binding", "lookup"):
+        if task in ("binding", MANY, "lookup"):
             config = self.config(seed, self.recall_steps, target=FOUND)
         return TunnelTraining(tunnel, architecture(self, name, tunnel), config)
 
@@ -131,7 +132,7 @@ class EqualStudy(Study[EqualRecipe, M]):
         found: Mapping[int, Mapping[str, Mapping[str, S]]],
         value: Callable[[S], float],
     ) -> tuple[Any, list[Any]]:
-        figure, axes = panels(len(self.tasks), (8, 2.8), sharey=True)
+        figure, axes = panels(len(self.tasks), (2 + 2.2 * len(self.tasks), 2.8), sharey=True)
         for panel, task in zip(axes, self.tasks, strict=True):
             own = [one[task] for one in found.values()]
             draw_rows(panel, {name: [value(one[name]) for one in own] for name in self.names})
@@ -228,51 +229,38 @@ class Primitive(Stored):
         return cls(share=share, error=mean(part, "mae_tok"), accuracy=mean(part, "accuracy"))
 
 
-SHARE = 0.9
-"""An architecture has a primitive if it removes so much of the divergence."""
 Primitives = Mapping[str, Mapping[str, Primitive]]
 """By task and architecture."""
 
 
 @register("tunnel-primitives")
 class TunnelPrimitives(EqualStudy[Primitives]):
-    """Five architectures on the tasks of three primitives."""
+    """Five architectures on the tasks of three primitives, binding at two loads."""
 
-    tasks = ("accumulation", "transport", "binding")
+    tasks = ("accumulation", "transport", "binding", MANY)
     names = (TRANSFORMER, *OTHERS)
 
     def measure(self, tier: Tier, seed: int) -> Primitives:
         return self.scores(tier, seed, Primitive.of)
 
-    def judge(self, tier: Tier, found: Mapping[int, Primitives]) -> Finding:
-        """The transformer's weakest primitive, then the others' weakest."""
-        shares = {
-            name: {task: [one[task][name].share for one in found.values()] for task in self.tasks}
-            for name in self.names
+    def values(self, tier: Tier, one: Primitives) -> Mapping[str, Value]:
+        binding, many, transport = one["binding"], one[MANY], one["transport"]
+
+        def error(name: str) -> Value:
+            return Value(transport[name].error, transport[TRANSFORMER].error)
+
+        own, other = many[TRANSFORMER].share, many["lstm"].share
+        return {
+            "transformer-binds": Value(binding[TRANSFORMER].share, binding[BLIND].share),
+            "mamba-transports": error("mamba"),
+            "lstm-does-not-transport": error("lstm"),
+            "lstm-binds-fewer": Value(own - other, other, own >= LEARNT),
         }
-        parts: dict[str, Judgement] = {}
-        for name, own in shares.items():
-            task = min(self.tasks, key=lambda task: sum(own[task]))
-            if name == TRANSFORMER:
-                parts[f"{name}, {task}"] = judge_effect(own[task], minimum=SHARE)
-            else:
-                parts[f"{name} lacks {task}"] = judge_below(own[task], limit=SHARE)
-        judgement = judge_all(parts)
-        values = [part.value for part in parts.values()]
-        decides = self.names[values.index(judgement.value)]
-        count = ", ".join(
-            f"{name} {sum(np.mean(values) >= SHARE for values in own.values())}"
-            for name, own in shares.items()
-        )
-        note = f"Primitives by the mean: {count}."
-        unit = f"share of the weakest primitive of {decides}"
-        return Finding(judgement, unit=unit, null=0.0, note=note)
 
     def draw(self, tier: Tier, found: Mapping[int, Primitives]) -> list[Picture]:
         figure, axes = self.draw_tasks(found, lambda one: one.share)
         for panel in axes:
-            panel.axvline(SHARE, color="grey", ls=":")
             panel.set(xlabel="share of divergence removed", xlim=(-0.1, 1.05))
         caption = "Share of the uniform predictor's divergence removed; each point is a seed."
-        alt = "Shares from 0 to 1 per task and architecture, the threshold as a dotted line."
+        alt = "Shares from 0 to 1 per task and architecture."
         return [Picture("primitives", figure, caption, alt)]
