@@ -37,7 +37,7 @@ def runs(tmp_path, monkeypatch):
     monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
     for study, changes in (
         (tunnel_bijection.TunnelBijection, {"alphabet": 5, "recall_steps": 3}),
-        (tunnel_hmm.TunnelHMM, {"states": 3, "length": 4, "stretch": 2}),
+        (tunnel_hmm.TunnelHMM, {"states": 3, "length": 4, "stretch": 2.0}),
     ):
         recipe = dataclasses.replace(study.recipes[Tier.QUICK], **(SMALL | changes))
         monkeypatch.setattr(study, "recipes", MappingProxyType({Tier.QUICK: recipe}))

@@ -44,33 +44,43 @@ def test_a_study_measures_judges_and_draws(module, tmp_path, monkeypatch):
         assert cuts["last"]["later"] is None and cuts["middle"]["later"]["layers"] == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("order", "masked", "outcome"),
-    [
-        ([0.7, 0.72, 0.74], 0.1, Outcome.SUPPORTED),
-        ([0.7, 0.72, 0.74], 0.6, Outcome.REFUTED),  # without evidence, too
-        ([0.1, 0.12, 0.14], 0.1, Outcome.REFUTED),
-        ([0.1, 0.9, 0.5], 0.1, Outcome.INCONCLUSIVE),
-    ],
-)
-def test_evidence_must_order_more_than_its_absence(order, masked, outcome):
-    recorded = recorded_results("llm-sula")
-    found = {
-        seed: dataclasses.replace(
-            recorded[seed],
-            fixed=with_order(recorded[seed].fixed, order[seed]),
-            blind=with_order(recorded[seed].blind, masked),
+def judged(fixed, masked, own=0.5, error=0.01):
+    """The outcomes of four draws of prompts."""
+    study, found = llm_sula.LLMSula(), {}
+    tier, seeds = example("llm-sula")
+    (one,) = seeds.values()
+    for seed, noise in enumerate((-0.01, 0.01, 0.0, 0.005)):
+        asked = with_order(one.fixed, fixed + noise, own + noise)
+        trivial = dataclasses.replace(asked.error_predictive, value=error)
+        found[seed] = dataclasses.replace(
+            one,
+            main=with_order(one.main, 0.7 + noise, 0.5),
+            fixed=dataclasses.replace(asked, error_predictive=trivial),
+            blind=with_order(one.blind, masked, 0.1),
         )
-        for seed in range(3)
-    }
-    verdict = llm_sula.LLMSula().verdict(Tier.QUICK, found)
-    assert verdict.outcome is outcome and verdict.null == pytest.approx(masked)
-    assert verdict.measured == pytest.approx(sum(order) / 3)
+    said = study.said(tier, found)
+    every = {own.name: own.judge([*said[own.name].values()]) for own in study.claim.statements}
+    return {name: one.outcome for name, one in every.items()}
 
 
-def with_order(asked, value):
+def test_evidence_must_order_more_than_its_absence():
+    assert {*judged(0.7, 0.1).values()} == {Outcome.YES}
+    assert judged(0.7, 0.6)["fixed-length"] is Outcome.NO  # without evidence, too
+    assert judged(0.1, 0.1)["fixed-length"] is Outcome.NO
+    assert judged(0.7, 0.1, own=0.12)["own-entropy"] is Outcome.NO
+
+
+def test_a_model_that_does_not_infer_is_not_judged_by_the_posterior():
+    found = judged(0.1, 0.1, error=0.5)
+    assert found.pop("fixed-length") is Outcome.UNDECIDED
+    assert {*found.values()} == {Outcome.YES}
+
+
+def with_order(asked, value, own):
     order = dataclasses.replace(asked.centred.order, value=value)
-    return dataclasses.replace(asked, centred=dataclasses.replace(asked.centred, order=order))
+    owned = dataclasses.replace(asked.centred.own, value=own)
+    moved = dataclasses.replace(asked.centred, order=order, own=owned)
+    return dataclasses.replace(asked, centred=moved)
 
 
 @pytest.mark.parametrize(

@@ -153,3 +153,14 @@ def training(name: str, seed: int) -> BankTraining:
 def digest(name: str) -> str:
     """The same for the same recipe: what a claim that looks at this model registers of it."""
     return training(name, 0).folder.name[-DIGITS:]
+
+
+def registered_training(model: str, seed: int) -> BankTraining:
+    """The trained model that a claim registered as "NAME HASH"; a sentence if it is not there."""
+    name, _, own = model.partition(" ")
+    if (now := digest(name)) != own:
+        raise UserError(
+            f"The bank trains {name} in another way now ({now}) than was registered ({own}): "
+            "register a new version of the claim."
+        )
+    return training(name, seed).found()

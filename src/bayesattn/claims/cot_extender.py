@@ -6,18 +6,8 @@ of small transformers that follow a partly revealed permutation for k hops (`tun
 directly or with a scratch that they write themselves. k*(L), the knee, is the number of hops up to
 which a model of L layers has an error below 0.05 bits.
 
-The rule, stated before any run. At the smallest depth the claim needs all of
-
-    knee      direct runs out of layers: its error at the largest k exceeds 0.05 bits
-    filler    the scratch is more than room: the error with blanks exceeds that with chain of
-              thought by 0.05 bits, on average over k >= 2
-    mastery   chain of thought has no knee: its largest error over k is below 0.05 bits
-    use       the written symbol is what counts: after one is overwritten, the answer is nearer to
-              the posterior that follows from it than to the old one, by 1 bit of KL or more
-
-and is falsified if filler equals chain of thought, or if direct shows no knee. All of it is judged
-only if direct has learnt one hop, which needs no chain. Depth, other scratches, groups, geometry
-and a language model are recorded beside it and decide nothing.
+Judged is the smallest depth, given that it has learnt one hop, which needs no chain. Other depths
+and scratches, geometry and a language model are recorded beside it.
 """
 
 from collections.abc import Mapping
@@ -41,18 +31,15 @@ from bayesattn.evals.chains import (
     measure_overwriting,
     measure_tracking,
 )
-from bayesattn.ledger.study import Finding, Picture, Study, Tier
+from bayesattn.ledger.study import Picture, Study, Tier, Value
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Transformer, count_parameters, match_parameters
 from bayesattn.probes.chain import Way, measure_chain
-from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given, mean_interval
 from bayesattn.tunnels import GroupFilter, Hops, Tunnel
 from bayesattn.tunnels.groups import Scratch
 from bayesattn.tunnels.hops import Mode
 
-FOLLOWED = 1.0
-"""Bits by which the overwritten symbol must explain the answer better than the old one."""
 ERROR = "|H(model) - H(Bayes)|, bits"
 
 
@@ -69,8 +56,9 @@ class ChainRecipe(TunnelRecipe):
     """What stands in the scratch, and the layers. The first depth of direct is judged."""
     width: int
     """Of the shallowest model; deeper ones are narrower."""
-    tracks: tuple[tuple[str, Scratch], ...] = ()
-    """Groups and what stands in the scratch, for the group filter at the first depth."""
+    tracks: tuple[tuple[str, Scratch], ...]
+    """Groups and what stands in the scratch, for the group filter at the first depth; the first
+    group is the serial one, with blanks and with products."""
     track_length: int = 12
     track_steps: int = 0
     lr: float = 3e-3
@@ -186,28 +174,22 @@ class CotExtender(Study[ChainRecipe, Chains]):
             language=measure_language(recipe.prompts, seed),
         )
 
-    def judge(self, tier: Tier, found: Mapping[int, Chains]) -> Finding:
+    def values(self, tier: Tier, one: Chains) -> Mapping[str, Value]:
         recipe = self.recipes[tier]
         direct, cot, filler = (
-            [one.arms[arm_name(mode, recipe.depth)] for one in found.values()]
-            for mode in ("direct", "cot", "filler")
+            one.arms[arm_name(mode, recipe.depth)] for mode in ("direct", "cot", "filler")
         )
-        gain = np.subtract([arm.error[1:] for arm in filler], [arm.error[1:] for arm in cot])
-        changed = [arm.overwritten for arm in cot if arm.overwritten is not None]
-        parts = {
-            "knee": judge_effect([arm.error[-1] for arm in direct], minimum=LIMIT),
-            "filler": judge_effect(gain.mean(1), minimum=LIMIT),
-            "mastery": judge_below([max(arm.error) for arm in cot], limit=LIMIT),
-            "use": judge_effect([one.followed for one in changed], minimum=FOLLOWED),
+        learnt = direct.error[0] < LIMIT
+        assert cot.overwritten is not None
+        blanks, written = np.mean(filler.error[1:]), np.mean(cot.error[1:])
+        group = recipe.tracks[0][0]  # the serial one
+        idle, products = (np.mean(one.tracks[f"{group}, {s}"].mae) for s in ("filler", "product"))
+        return {
+            "helps": Value(float(blanks - written), float(blanks), learnt),
+            "exact": Value(max(cot.error), max(one.noise_of_chains), learnt),
+            "followed": Value(cot.overwritten.followed, cot.overwritten.kl_to_old, learnt),
+            "serial-group": Value(float(idle - products), float(idle)),
         }
-        learnt = judge_below([arm.error[0] for arm in direct], limit=LIMIT)
-        judgement = judge_given("One hop without scratch", learnt, judge_all(parts))
-        new = np.mean([one.kl_to_new for one in changed])
-        old = np.mean([one.kl_to_old for one in changed])
-        note = f"Knees of {recipe.hops} hops: {_knees(recipe, found)}. Overwritten symbol: "
-        note += f"{new:.2g} bits from what follows from it, {old:.2g} from the old answer."
-        unit, saved = "bits of error that written hops save over blanks", parts["filler"]
-        return Finding(judgement, unit=unit, null=0.0, note=note, shown=saved)
 
     def draw(self, tier: Tier, found: Mapping[int, Chains]) -> list[Picture]:
         recipe = self.recipes[tier]
@@ -261,16 +243,6 @@ def _measure_arm(recipe: ChainRecipe, training: TunnelTraining, tunnel: Hops) ->
         over_steps=geometry.steps,
         order_by_entropy=geometry.order,
     )
-
-
-def _knees(recipe: ChainRecipe, found: Mapping[int, Chains]) -> str:
-    told: list[str] = []
-    for name in recipe.hops_tunnels():
-        knees = [one.arms[name].knee for one in found.values()]
-        interval = mean_interval(knees)
-        ends = f" [{interval.low:.2g}, {interval.high:.2g}]" if interval else ""
-        told.append(f"{name} {np.mean(knees):.2g}{ends}")
-    return "; ".join(told)
 
 
 def _draw_depth(axes: Any, recipe: ChainRecipe, depth: int, found: Mapping[int, Chains]) -> None:

@@ -5,38 +5,29 @@
     focusing  1 - H_last / H_first, H the entropy of attention over the log of the visible keys
 
 The same transformer, trained alike on bijections with returning keys, with full heads, grouped
-heads, one head of keys, a sliding window, or experts: here the posterior is known, and nothing else
-differs, neither data nor depth.
+heads or a sliding window: here the posterior is known, and nothing else differs, neither data nor
+depth.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations, product
 from typing import Any
-
-import numpy as np
 
 from bayesattn.claims.panels import draw_measured, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import TunnelRecipe
-from bayesattn.ledger.study import Finding, Picture, Study, Tier
+from bayesattn.ledger.study import Picture, Study, Tier, Value
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.ledger.typed import Stored
-from bayesattn.ledger.words import tell_means
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.probes.focusing import measure_focusing
 from bayesattn.probes.measured import Measured, held_out
 from bayesattn.probes.values import Manifold, measure_values
-from bayesattn.stats import Judgement, judge_all, judge_below, judge_effect, judge_given
 from bayesattn.tunnels import Bijection
 
 FULL = "full heads"
-OTHERS = ("grouped heads", "one key head", "sliding window", "experts")
+GROUPED, WINDOW = OTHERS = ("grouped heads", "sliding window")
 LEARNT = 0.05
 """Bits: models that err by more have nothing whose geometry could be compared."""
-SAME = 0.2
-"""Shares and correlations that differ by less are called the same."""
-WEAKER = 0.1
-"""Focusing that is less by so much of the first layer's entropy is called weaker."""
 UNTRAINED = "untrained"
 PERMUTATIONS = 19
 """Nothing is judged by them here."""
@@ -46,7 +37,7 @@ class ArchitectureRecipe(TunnelRecipe):
     """Task, model and training of every variant."""
 
     alphabet: int
-    layers: int = 2
+    layers: int
     window: int
     """Most recent tokens that a query of the sliding window sees."""
 
@@ -55,11 +46,8 @@ class ArchitectureRecipe(TunnelRecipe):
 
     def training(self, variant: str, seed: int) -> TunnelTraining:
         fields: dict[str, Any] = {
-            "grouped heads": {"num_key_value_heads": self.heads // 2},
-            "one key head": {"num_key_value_heads": 1},
-            "sliding window": {"sliding_window": self.window},
-            # two are as wide as one of the others
-            "experts": {"num_experts": 4, "intermediate_size": self.width},
+            GROUPED: {"num_key_value_heads": self.heads // 2},
+            WINDOW: {"sliding_window": self.window},
         }.get(variant, {})
         mixed: dict[str, Any] = {"prior": "ggd", "prior_options": {"init": "mixed"}}
         architecture = self.transformer(self.layers, **mixed, **fields)
@@ -78,7 +66,7 @@ class Geometry(Stored):
 
 
 class ArchitectureFound(Stored):
-    """One kind of attention or feed-forward layer."""
+    """One kind of attention."""
 
     error: float
     """Bits to the exact posterior's entropy."""
@@ -110,7 +98,7 @@ JUDGED: dict[str, Callable[[ArchitectureFound], Measured]] = {
 
 @register("llm-architecture")
 class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, ArchitectureFound]]):
-    """Trains one transformer with five kinds of attention and feed-forward layers."""
+    """Trains one transformer with three kinds of attention."""
 
     def measure(self, tier: Tier, seed: int) -> Mapping[str, ArchitectureFound]:
         recipe = self.recipes[tier]
@@ -119,31 +107,18 @@ class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, ArchitectureFound]]
             for name, training in recipe.trainings(seed).items()
         }
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        """All have learnt; the geometry is the same; focusing is weaker in every other variant."""
-        learnt: dict[str, Judgement] = {}
-        static: dict[str, Judgement] = {}
-        focusing: dict[str, Judgement] = {}
-        for variant in (FULL, *OTHERS):
-            errors = [one[variant].error for one in found.values()]
-            learnt[f"error with {variant}"] = judge_below(errors, limit=LEARNT)
-        for name, variant in product(("share", "order"), OTHERS):
-            apart = [abs(x) for x in _beyond(found, variant, name)]
-            static[f"{name} with {variant}"] = judge_below(apart, limit=SAME)
-        for variant in OTHERS:
-            lead = _beyond(found, variant, "focusing")
-            part = f"focusing of {FULL} beyond {variant}"
-            focusing[part] = judge_effect(lead, minimum=WEAKER)
-        judged = judge_all({**static, **focusing})
-        judgement = judge_given("The task is learnt", judge_all(learnt), judged)
-        weakest = min(focusing.values(), key=lambda part: part.value)
-        return Finding(
-            judgement,
-            unit="more fall of attention entropy with full heads than in the closest other",
-            null=_between_seeds(_by_seed(found, FULL, "focusing")),
-            note=f"Focusing: {_means(found, 'focusing')}. Order: {_means(found, 'order')}.",
-            shown=weakest,
-        )
+    def values(self, tier: Tier, one: Mapping[str, ArchitectureFound]) -> Mapping[str, Value]:
+        def lead(name: str, other: str) -> Value:
+            """Of full heads; shown beside it is what full heads have."""
+            full, own = (JUDGED[name](one[variant]).value for variant in (FULL, other))
+            learnt = all(one[variant].error < LEARNT for variant in (FULL, other))
+            return Value(full - own, full, learnt)
+
+        return {
+            "grouped-order": lead("order", GROUPED),
+            "grouped-focusing": lead("focusing", GROUPED),
+            "window-focusing": lead("focusing", WINDOW),
+        }
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         labels = {
@@ -194,21 +169,3 @@ def _geometry(states: Manifold) -> Geometry:
     return Geometry(
         share=states.share, order=states.given_position, participation=states.participation
     )
-
-
-def _by_seed(found: Found, variant: str, name: str) -> list[float]:
-    return [JUDGED[name](one[variant]).value for one in found.values()]
-
-
-def _beyond(found: Found, variant: str, name: str) -> list[float]:
-    """With full heads minus with the variant, by seed."""
-    return np.subtract(_by_seed(found, FULL, name), _by_seed(found, variant, name)).tolist()
-
-
-def _means(found: Found, name: str) -> str:
-    return tell_means({variant: _by_seed(found, variant, name) for variant in (FULL, *OTHERS)})
-
-
-def _between_seeds(values: Sequence[float]) -> float:
-    """Mean difference of two seeds; 0 if there is one."""
-    return float(np.mean([abs(a - b) for a, b in combinations(values, 2)] or [0.0]))

@@ -18,9 +18,8 @@ from torch import Generator, Tensor
 from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import draw_rows, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Value
 from bayesattn.ledger.typed import Stored
-from bayesattn.ledger.words import tell_means
 from bayesattn.linear import gram, shares
 from bayesattn.models.open import DEFAULT
 from bayesattn.probes.llm.capture import capture_prompts
@@ -33,10 +32,7 @@ from bayesattn.probes.llm.prompts import (
     shuffle_words,
 )
 from bayesattn.probes.llm.subject import Subject
-from bayesattn.stats import judge_effect
 
-LEAST_GAIN = 0.10
-"""A collapse: ten points of the variance more than for shuffled words."""
 MIXTURES = 50
 """Mixed sets that are averaged."""
 
@@ -113,19 +109,12 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
             fresh=reading(subject(recipe.model, seed), written) if recipe.fresh else None,
         )
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        """The gain, beside that of shuffled words."""
-        null = float(np.mean([one.shuffled.gain for one in found.values()]))
-        written = [one.written for one in found.values()]
-        judgement = judge_effect([one.gain for one in written], null=null, minimum=LEAST_GAIN)
-        single = tell_means({name: [one.domains[name].two for one in written] for name in DOMAINS})
-        mixed = np.mean([one.mixed.two for one in written])
-        return Finding(
-            judgement,
-            unit="of the variance gained by one domain",
-            null=null,
-            note=f"Shares: {single}; mixed {mixed:.2f}.",
-        )
+    def values(self, tier: Tier, one: DomainFound) -> Mapping[str, Value]:
+        gain, shuffled = one.written.gain, one.shuffled.gain
+        return {
+            "collapse": Value(gain, one.written.mixed.two),
+            "sense": Value(gain - shuffled, shuffled),
+        }
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         figure, (axes,) = panels(1, (7, 2.8))

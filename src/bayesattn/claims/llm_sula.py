@@ -9,20 +9,16 @@ changes, too, and prompts without any pair are a cluster of their own.
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import draw_rows, mean_curve, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Value
 from bayesattn.ledger.typed import Stored
 from bayesattn.probes.llm.sula import BLIND, CONTROLS, FIXED, MAIN
 from bayesattn.probes.llm.sula_examination import Movement, SulaFound, examine_sula
 from bayesattn.probes.measured import Measured
-from bayesattn.stats import judge_effect
 
-MOVED = 0.3
-"""Ordered: correlated by so much more than where the labels are masked."""
+TRIVIAL = "always 1 bit"
 
 
 class SulaRecipe(Recipe):
@@ -91,21 +87,15 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
             controls={name: _asked(found, name) for name in controls},
         )
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        """Fixed length against masked labels."""
-        masked = _mean(found, lambda one: _value(one.blind.centred.order))
-        orders = [_value(one.fixed.centred.order) for one in found.values()]
-        judgement = judge_effect(orders, null=masked, minimum=MOVED)
-        varied = _mean(found, lambda one: _value(one.main.centred.order))
-        given = _mean(found, lambda one: _value(one.main.centred.given_shots))
-        posterior = _mean(found, lambda one: one.fixed.error_posterior.value)
-        predictive = _mean(found, lambda one: one.fixed.error_predictive.value)
-        note = (
-            f"Where the number of pairs varies, order {varied:.2f}, given that number {given:.2f}. "
-            f"Entropy errors at fixed length: {posterior:.2f} bits to the posterior, "
-            f"{predictive:.2f} to the predictive."
-        )
-        return Finding(judgement, unit="|rank correlation| at fixed length", null=masked, note=note)
+    def values(self, tier: Tier, one: SulaMeasured) -> Mapping[str, Value]:
+        main, fixed, masked = (asked.centred for asked in (one.main, one.fixed, one.blind))
+        infers = one.fixed.error_predictive
+        own, nothing = _value(fixed.order), _value(masked.order)
+        return {
+            "pairs-vary": Value(_value(main.order), nothing),
+            "fixed-length": Value(own - nothing, nothing, infers.value < infers.nulls[TRIVIAL]),
+            "own-entropy": Value(_value(fixed.own) - _value(masked.own), _value(masked.own)),
+        }
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         figure, (orders, entropies) = panels(2, (8.4, 3))
@@ -117,7 +107,6 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
             "labels masked": [_value(one.blind.centred.order) for one in every],
         }
         draw_rows(orders, rows)
-        orders.axvline(np.mean(rows["labels masked"]) + MOVED, color="grey", ls=":")
         orders.set(xlabel="|ρ| of PC 1 and entropy", xlim=(0, 1))
         pairs = list(every[0].main.by_shots)
         curves: dict[str, Callable[[Entropies], float]] = {
@@ -133,7 +122,7 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
         entropies.legend(fontsize=8)
         caption = (
             "Left, rank correlation of the first component of the last values with the entropy of "
-            "the posterior, a point per draw of prompts; dotted: what the claim needs. Right, "
+            "the posterior, a point per draw of prompts. Right, "
             "the model's entropy over the labels, that of the posterior and of the predictive."
         )
         return [Picture("order", figure, caption, "Points by condition; curves over the pairs.")]
@@ -162,7 +151,3 @@ def _asked(found: SulaFound, name: str) -> Asked:
 def _value(order: Measured | None) -> float:
     """0 where there is no order to speak of."""
     return 0.0 if order is None else order.value
-
-
-def _mean(found: Found, number: Callable[[SulaMeasured], float]) -> float:
-    return float(np.mean([number(one) for one in found.values()]))

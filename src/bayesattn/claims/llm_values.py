@@ -1,7 +1,7 @@
 """llm-values: do values of a language model lie along an axis that its uncertainty orders?
 
-    share   of the variance of the last layer's values on their first two components
-    order   |Spearman| of the first component with the entropy of the next token
+    order       |Spearman| of the first component with the entropy of the next token
+    decodable   R² of that entropy from the values, on prompts that the fit has not seen
 
 Values are those of the value projection at the last token, all key/value heads side by side,
 columns standardised. A seed is a draw of prompts, none of which is in two draws.
@@ -10,25 +10,18 @@ columns standardised. A seed is a draw of prompts, none of which is in two draws
 from collections.abc import Mapping
 from functools import lru_cache
 
-import numpy as np
-
 from bayesattn.claims.panels import draw_measured, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Value
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.open import DEFAULT
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.prompts import MIXED, entropy_of, sample
 from bayesattn.probes.llm.subject import Subject, load
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.states import CONTROL, SHARE, SPEARMAN, TWO, measure_states
-from bayesattn.stats import judge_all, judge_effect
+from bayesattn.probes.states import CONTROL, DECODABILITY, SPEARMAN, measure_states
 
 KINDS = ("values", "outputs", "residual")
-LEAST_SHARE = 0.30
-"""The authors' own mark for a dominant axis, on one component or two."""
-LEAST_ORDER = 0.2
-"""Ordered: correlated by so much more than with fresh weights."""
 
 
 @lru_cache(maxsize=2)
@@ -112,47 +105,25 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             **{kind: measured(kind) for kind in KINDS},
         )
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        """An axis, more of one than without training, and its order."""
-        values = [one.values for one in found.values()]
-        two = [axis[TWO].value for axis in values]
-        order = [axis[SPEARMAN].value for axis in values]
-        fresh_two = float(np.mean([axis[TWO].nulls[CONTROL] for axis in values]))
-        fresh_order = float(np.mean([axis[SPEARMAN].nulls[CONTROL] for axis in values]))
-        judgement = judge_all(
-            {
-                "share of two components": judge_effect(two, minimum=LEAST_SHARE),
-                "share beside fresh weights": judge_effect(two, null=fresh_two),
-                "order": judge_effect(order, null=fresh_order, minimum=LEAST_ORDER),
-            }
-        )
-        ordered = judgement.reason.startswith("order")
-        share = np.mean([axis[SHARE].value for axis in values])
-        noise = np.mean([axis[TWO].nulls["noise"] for axis in values])
-        note = (
-            f"Shares: {share:.2f} on the first, {np.mean(two):.2f} on two "
-            f"(noise {noise:.2f}, fresh weights {fresh_two:.2f}); order {np.mean(order):.2f} "
-            f"(fresh weights {fresh_order:.2f})."
-        )
-        return Finding(
-            judgement,
-            unit="|Spearman| with entropy" if ordered else "of the variance on two axes",
-            null=fresh_order if ordered else fresh_two,
-            note=note,
-        )
+    def values(self, tier: Tier, one: ValuesFound) -> Mapping[str, Value]:
+        order, decoded = one.values[SPEARMAN], one.values[DECODABILITY]
+        fresh = decoded.nulls[CONTROL]
+        return {
+            "order": Value(order.value, order.nulls[CONTROL]),
+            "decodable": Value(decoded.value - fresh, fresh),
+        }
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        figure, (shares, orders) = panels(2, (8, 2.6), sharey=True)
+        figure, (orders, decoded) = panels(2, (8, 2.6), sharey=True)
         for axes, name, label in (
-            (shares, TWO, "variance on two components"),
-            (orders, SPEARMAN, "|Spearman| with entropy"),
+            (orders, SPEARMAN, "|Spearman| of PC 1 with entropy"),
+            (decoded, DECODABILITY, "held-out R² of entropy"),
         ):
             rows = {kind: [getattr(one, kind)[name] for one in found.values()] for kind in KINDS}
             draw_measured(axes, rows, CONTROL)
-            axes.set(xlabel=label, xlim=(0, 1))
-        shares.axvline(LEAST_SHARE, color="grey", ls=":")
+            axes.set(xlabel=label, xlim=(-0.2, 1))
         caption = (
             "States of the last layer at the last token: circles as trained, squares with fresh "
-            "weights; dotted: the authors' mark; a point is a draw of prompts."
+            "weights; a point is a draw of prompts."
         )
         return [Picture("states", figure, caption, "Points by kind of state, two panels.")]

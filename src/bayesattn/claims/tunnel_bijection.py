@@ -8,36 +8,40 @@ different trivial predictors, so they are measured apart.
 """
 
 from collections.abc import Mapping
+from dataclasses import field
 
+from bayesattn.claims.bank import registered_training
 from bayesattn.claims.exhibits import belief_exhibit
 from bayesattn.claims.panels import draw_curves, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.claims.tunnels import TunnelRecipe
-from bayesattn.ledger.study import Exhibit, Finding, Picture, Study, Tier
+from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Value
 from bayesattn.ledger.trained import TunnelTraining, mean
 from bayesattn.ledger.typed import Stored
-from bayesattn.stats import Outcome, judge_all, judge_below
 from bayesattn.tunnels import Bijection
 
-LIMIT = 0.01
-"""Bits: the upper end of what is claimed."""
 VARIANTS = ("keys never return", "keys return")
 SAMPLED = "sampled values"
+STATEMENTS = dict(
+    zip(("never-returning", "returning", "sampled-labels"), (*VARIANTS, SAMPLED), strict=True)
+)
 
 
 class BijectionRecipe(TunnelRecipe):
-    """A transformer on bijections with keys that return or not."""
+    """A transformer on bijections with keys that return or not, and one on sampled values."""
 
     alphabet: int
     layers: int
     recall_steps: int
     """Steps with keys that return: recall takes longer to be found."""
     lr: float = 3e-3
-    sampled: bool
-    """Also train on sampled values instead of posteriors."""
     sequences: int = 2000
+    bank: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variants whose models are the bank's, each by its name and hash there."""
 
     def training(self, variant: str, seed: int) -> TunnelTraining:
+        if variant in self.bank:
+            return registered_training(self.bank[variant], seed)
         tunnel = Bijection(self.alphabet, replacement=variant == VARIANTS[1])
         # half the heads start local, which finds the key before a value sooner
         network = self.transformer(self.layers, prior="ggd", prior_options={"init": "mixed"})
@@ -50,8 +54,9 @@ class BijectionRecipe(TunnelRecipe):
         return TunnelTraining(tunnel, network, config)
 
     def trainings(self, seed: int) -> dict[str, TunnelTraining]:
-        variants = (*VARIANTS, SAMPLED) if self.sampled else VARIANTS
-        return {variant: self.training(variant, seed) for variant in variants}
+        """Those that are not in the bank."""
+        missing = [name for name in STATEMENTS.values() if name not in self.bank]
+        return {variant: self.training(variant, seed) for variant in missing}
 
 
 class Elimination(Stored):
@@ -78,22 +83,20 @@ Found = Mapping[int, Mapping[str, Elimination]]
 
 @register("tunnel-bijection")
 class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
-    """Trains transformers on fresh bijections, with and without returning keys."""
+    """Transformers on fresh bijections, with and without returning keys, by two kinds of labels."""
 
     def measure(self, tier: Tier, seed: int) -> Mapping[str, Elimination]:
         recipe = self.recipes[tier]
-        trainings = recipe.trainings(seed).items()
-        return {variant: _measure(training, recipe.sequences) for variant, training in trainings}
+        return {
+            variant: _measure(recipe.training(variant, seed), recipe.sequences)
+            for variant in STATEMENTS.values()
+        }
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        """Both variants below the limit, or not; the worse one is quoted."""
-        errors = {name: [one[name].mae_tok for one in found.values()] for name in VARIANTS}
-        parts = {name: judge_below(values, limit=LIMIT) for name, values in errors.items()}
-        worst = max(parts, key=lambda name: parts[name].value)
-        judgement = judge_all({worst: parts[worst], **parts})
-        if judgement.outcome is Outcome.SUPPORTED:  # all hold
-            judgement = judgement._replace(reason=f"{worst}: {judgement.reason}")
-        return Finding(judgement, unit="bits", null=next(iter(found.values()))[worst].uniform)
+    def values(self, tier: Tier, one: Mapping[str, Elimination]) -> Mapping[str, Value]:
+        return {
+            name: Value(one[variant].mae_tok, one[variant].uniform)
+            for name, variant in STATEMENTS.items()
+        }
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         figure, (entropy, error) = panels(2)
@@ -103,7 +106,7 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
             entropy.plot(range(1, len(bayes) + 1), bayes, color=f"C{colour}", lw=4, alpha=0.3)
             draw_curves(entropy, {variant: model}, color=f"C{colour}")
         entropy.set(xlabel="pair", ylabel="entropy, bits", title="model (thin), Bayes (thick)")
-        trained = next(iter(found.values()))
+        trained = STATEMENTS.values()
         errors = {v: mean_curve(found, lambda one, v=v: one[v].error_by_step) for v in trained}
         draw_curves(error, errors)
         error.set(xlabel="pair", ylabel="|H(model) - H(Bayes)|, bits", yscale="log")
@@ -112,7 +115,7 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
         return [Picture("entropy", figure, caption, alt)]
 
     def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
-        shown = self.recipes[tier].training(VARIANTS[1], 0)
+        shown = self.recipes[tier].training(VARIANTS[1], min(found))
         return [
             belief_exhibit(
                 shown.model(),
