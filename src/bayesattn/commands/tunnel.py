@@ -76,7 +76,7 @@ class TunnelShow(Asking):
     """Image to write: .svg, .png or .pdf; fidelity.svg or beliefs.svg if not given."""
     length: Length = "1x"
     sequences: int = 2000
-    """Held-out sequences behind the curves."""
+    """Held-out sequences behind curves and numbers."""
     examples: int = 3
     """Sequences whose beliefs are drawn in full."""
     seed: int = 0
