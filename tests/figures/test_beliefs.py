@@ -37,9 +37,10 @@ def test_points_and_numbers_are_those_of_the_measurement(found):
     assert titles[0] == "exact"
     assert f"R² {whole.value:.3f}" in titles[1]
     assert f"R² {whole.nulls['untrained']:.3f}" in titles[2]
-    numbers = picture.figure.get_supxlabel()
+    said, numbers = picture.figure.get_supxlabel().split("\n")
     assert f"R² {whole.value:.3f} [{whole.interval.low:.3f}, {whole.interval.high:.3f}]" in numbers
     assert all(f"{name} {value:.3f}" in numbers for name, value in whole.nulls.items())
+    assert said == plane.said
     assert numbers in picture.caption and plane.said in picture.caption
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 CORNERS = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(0.75)]], dtype=torch.float64)
 """Where certainty about each of three states is drawn."""
 MOST_POINTS = 40_000
+INK = 8000
+"""Sizes of points times their number; few are drawn large."""
 
 
 class Plane(NamedTuple):
@@ -65,9 +67,9 @@ def draw_beliefs(found: BeliefGeometry, title: str) -> Picture:
     numbers = spoken(whole)
     figure, axes = panels(3.6 * len(shown), 4.4, 1, len(shown), sharex=True, sharey=True)
     figure.suptitle(title, fontsize="medium", x=0.01, ha="left")
-    figure.supxlabel(numbers, fontsize="small")
+    figure.supxlabel(f"{plane.said}\n{numbers}", fontsize="small")
     for ax, (name, beliefs) in zip(axes[0], shown.items(), strict=True):
-        _draw_points(ax, plane.place(beliefs.view_as(exact)), colours)
+        _draw_points(ax, plane.place(beliefs.view_as(exact)), colours, found.words)
         if len(plane.origin) == 3:
             _draw_triangle(ax)
         ax.set_title(name)
@@ -101,11 +103,12 @@ def mixed_colours(beliefs: Tensor) -> Tensor:
     return (beliefs @ torch.tensor(own, dtype=torch.float64)).clamp(0, 1)
 
 
-def _draw_points(ax: "Axes", places: Tensor, colours: Tensor) -> None:
+def _draw_points(ax: "Axes", places: Tensor, colours: Tensor, words: int) -> None:
     stride = 1 + (len(places) - 1) // MOST_POINTS
+    size = min(12.0, max(2.0, INK / words))
     x, y = places[::stride].T.numpy()
     # thousands of points are an image inside the file, not a shape each
-    ax.scatter(x, y, s=2, c=colours[::stride].numpy(), linewidths=0, rasterized=True)
+    ax.scatter(x, y, s=size, c=colours[::stride].numpy(), linewidths=0, rasterized=True)
 
 
 def _draw_triangle(ax: "Axes") -> None:
