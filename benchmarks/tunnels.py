@@ -12,10 +12,12 @@ from bayesattn.errors import UserError
 from bayesattn.system import keep_memory
 from bayesattn.tunnels import (
     HMM,
+    RRXOR,
     TUNNELS,
     Bijection,
     GroupFilter,
     Hops,
+    Mess3,
     Recall,
     Revision,
     StickyChain,
@@ -33,6 +35,8 @@ CASES: dict[str, Tunnel] = {
     "sticky": StickyChain(),
     "hops": Hops(),
     "group": GroupFilter(),
+    "mess3": Mess3(),
+    "rrxor": RRXOR(),
 }
 """What is timed: the papers' sizes where they state any."""
 SINGLE = 8

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import pearsonr, spearmanr
 
 from bayesattn import linear
-from bayesattn.linear import held_out_errors, principal_axes
+from bayesattn.linear import fit, held_out_errors, principal_axes, read_folds
 from bayesattn.stats import resampling_weights
 
 
@@ -76,6 +76,18 @@ def test_errors_are_those_of_leaving_each_out(generator):
         weight = torch.linalg.solve(cx.T @ cx + penalty * torch.eye(25).double(), cx.T @ cy)
         guess = y.mean() + (rows[left] - x.mean(0)) @ weight
         assert float(found[left]) == pytest.approx(float(bits[left] - guess))
+
+
+def test_each_fold_is_read_by_a_fit_to_the_others(generator):
+    options = {"generator": generator, "dtype": torch.float64}
+    x, y = (torch.randn(60, width, **options) * 5 + 100 for width in (6, 3))
+    folds = torch.randint(0, 4, (60,), generator=generator) + 2
+    found = read_folds(x, y, folds)
+    for fold in range(2, 6):
+        own = folds == fold
+        others = fit(x[~own], y[~own])
+        expected = x[own] @ others.weight + others.offset
+        torch.testing.assert_close(found[own], expected, rtol=0, atol=1e-9)
 
 
 def test_principal_axes_are_those_of_the_covariance(rows):

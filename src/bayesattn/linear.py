@@ -51,10 +51,35 @@ class Readout(NamedTuple):
 def fit(x: Tensor, y: Tensor) -> Readout:
     """Ridge regression of y [..., c] on x [..., d]."""
     (rows, centre), (targets, mean) = centred(x.flatten(0, -2)), centred(y.flatten(0, -2))
-    gram = rows.T @ rows
-    gram.diagonal().add_(RIDGE * gram.diagonal().mean().clamp(min=1e-30))
-    weight = torch.linalg.solve(gram, rows.T @ targets)
+    weight = _ridge(rows.T @ rows, rows.T @ targets)
     return Readout(weight, mean - centre @ weight, mean)
+
+
+def read_folds(x: Tensor, y: Tensor, folds: Tensor) -> Tensor:
+    """[n, c] y as x [n, d] tells it, rows of each of `folds` [n] by a `fit` to all other rows.
+
+    Sums over a fold are taken off the sums over all rows, so that no row is summed often.
+    """
+    (rows, _), (targets, offset) = centred(x), centred(y)
+    inner, outer = rows.T @ rows, rows.T @ targets
+    told = torch.zeros_like(targets)
+    for fold in folds.unique():
+        own = folds == fold
+        a, b = rows[own], targets[own]
+        count = len(rows) - len(a)
+        centre, mean = -a.sum(0) / count, -b.sum(0) / count
+        weight = _ridge(
+            inner - a.T @ a - count * centre.outer(centre),
+            outer - a.T @ b - count * centre.outer(mean),
+        )
+        told[own] = (a - centre) @ weight + mean
+    return told + offset
+
+
+def _ridge(inner: Tensor, outer: Tensor) -> Tensor:
+    """[d, c] weights from products [d, d] of inputs and [d, c] of inputs and targets."""
+    penalty = RIDGE * inner.diagonal().mean().clamp(min=1e-30)
+    return torch.linalg.solve(inner + penalty * torch.eye(len(inner), dtype=inner.dtype), outer)
 
 
 def held_out_errors(x: Tensor, y: Tensor) -> Tensor:

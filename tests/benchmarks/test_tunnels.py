@@ -45,7 +45,10 @@ def test_a_round_counts_what_it_draws():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"tunnels": "maze"}, "choose from bijection, hmm, recall, revision, sticky, hops, group"),
+        (
+            {"tunnels": "maze"},
+            f"choose from {', '.join(TUNNELS)}",
+        ),
         ({"batch": 0}, "must be positive"),
     ],
 )

@@ -70,7 +70,7 @@ def test_table_page_and_json_of_a_transformer(runs, capsys, folder):
     out = capsys.readouterr().out
     assert out.endswith("Page: page.html\n")
     (found,) = json.loads((folder / "p.json").read_text())["models"]
-    assert found["skipped"].keys() == {"clusters"}
+    assert found["skipped"].keys() == {"clusters", "beliefs"}
     assert "clusters was not measured: the posterior" in out
     assert found["check"]["good"] and found["about"]["step"] == 6
     for probe in ("fidelity", "keys", "focusing", "values", "ablation", "sublayers", "drift"):

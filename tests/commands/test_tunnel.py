@@ -8,8 +8,13 @@ from bayesattn.commands.main import main
 from bayesattn.evals.fidelity import measure
 from bayesattn.models.architectures import Transformer
 from bayesattn.models.open import open_tunnel
-from bayesattn.training import TrainConfig, train_tunnel
-from bayesattn.tunnels import HMM, Bijection
+from bayesattn.probes import selfcheck
+from bayesattn.probes.beliefs import measure_beliefs
+from bayesattn.probes.examine_tunnel import TunnelSubject
+from bayesattn.probes.measured import held_out
+from bayesattn.probes.selfcheck import SelfCheck
+from bayesattn.training import Run, TrainConfig, train_tunnel
+from bayesattn.tunnels import HMM, RRXOR, Bijection
 
 ARCHITECTURE = Transformer(layers=1, width=16, heads=2)
 
@@ -19,7 +24,8 @@ def runs(tmp_path_factory):
     """Folders of runs of a few steps, by tunnel."""
     folder = tmp_path_factory.mktemp("runs")
     config = TrainConfig(steps=3, batch_size=4, checkpoint_every=2, threads=1)
-    for name, tunnel in {"hmm": HMM(3, 3, 4), "bijection": Bijection(5, 4)}.items():
+    tunnels = {"hmm": HMM(3, 3, 4), "bijection": Bijection(5, 4), "rrxor": RRXOR(6)}
+    for name, tunnel in tunnels.items():
         train_tunnel(tunnel, ARCHITECTURE, config, folder / name, progress=False)
     return folder
 
@@ -94,6 +100,44 @@ def test_show_writes_a_figure(runs, capsys, folder, words):
     assert "<svg" in (folder / "fidelity.svg").read_text()
 
 
+def test_the_numbers_of_a_figure_as_json(runs, capsys, folder):
+    words = ("--sequences", "50", "--out", "a.png", "--json", "-")
+    assert command("show", runs / "bijection", *words) == 0
+    found = json.loads(capsys.readouterr().out)
+    model, tunnel = open_tunnel(runs / "bijection")
+    assert found["rows"] == measure(model, tunnel, sequences=50).rows()
+    assert found["image"] == "a.png" and (folder / "a.png").exists()
+
+
+@pytest.mark.parametrize("name", ["hmm", "rrxor"])
+def test_show_beliefs_draws_and_tells_what_is_measured(runs, capsys, folder, name):
+    words = ("--beliefs", "--sequences", "64", "--json", "beliefs.json")
+    assert command("show", runs / name, *words) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("beliefs.svg\n") and "<svg" in (folder / "beliefs.svg").read_text()
+    found = json.loads((folder / "beliefs.json").read_text())
+    subject = TunnelSubject.load(Run.open(runs / name))
+    batch = held_out(subject.tunnel, 64)
+    expected = measure_beliefs(subject.model, subject.tunnel, batch, subject.initial)
+    assert found["readouts"] == json.loads(json.dumps(expected.to_json()))["readouts"]
+    assert found["hidden_states"] == {"hmm": 3, "rrxor": 5}[name]
+    assert found["run"]["step"] == 3 and found["image"] == "beliefs.svg"
+    table = {line[:22].strip(): line.split() for line in out.splitlines()}
+    for one in found["readouts"]:
+        assert f"{one['r_squared']['value']:.4f}" in table[one["states"]]
+        assert f"{one['r_squared']['nulls']['untrained']:.4f}" in table[one["states"]]
+    for null in ("next token", "function of next token", "own logits"):
+        nulls = found["readouts"][-1]["r_squared"]["nulls"]
+        assert f"{nulls[null]:.4f}" in table[null]
+
+
+def test_nothing_is_read_from_states_that_are_not_the_models(runs, capsys, folder, monkeypatch):
+    monkeypatch.setattr(selfcheck, "check_capture", lambda *_: SelfCheck({"values": 0.1}))
+    sentence = mistake(capsys, "show", runs / "rrxor", "--beliefs", "--sequences", "64")
+    assert "off: values by 0.1" in sentence
+    assert list(folder.iterdir()) == []
+
+
 def test_mistakes_get_one_sentence(runs, capsys, folder):
     assert "no run in nowhere" in mistake(capsys, "fidelity", "nowhere")
     assert "multiple such as 10x" in mistake(capsys, "fidelity", runs / "hmm", "--length", "ten")
@@ -102,6 +146,12 @@ def test_mistakes_get_one_sentence(runs, capsys, folder):
     assert "2 or more" in mistake(capsys, "fidelity", runs / "hmm", "--sequences", "1")
     assert "must end in" in mistake(capsys, "show", "nowhere", "--out", "a.jpg")  # seen first
     assert "--examples" in mistake(capsys, "show", runs / "hmm", "--examples", "0")
+    sentence = mistake(capsys, "show", runs / "bijection", "--beliefs")
+    assert "not defined in the bijection tunnel: take one of hmm, sticky, mess3, rrxor" in sentence
+    words = ("--beliefs", "--length", "2x")
+    assert "leave --length out" in mistake(capsys, "show", runs / "rrxor", *words)
+    words = ("--beliefs", "--sequences", "5")
+    assert "sequences: 5 is too few" in mistake(capsys, "show", runs / "rrxor", *words)
     words = ("--sequences", "10", "--json", "missing/f.json")
     assert "missing" in mistake(capsys, "fidelity", runs / "hmm", *words)
     assert list(folder.iterdir()) == []

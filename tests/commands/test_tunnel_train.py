@@ -149,5 +149,5 @@ def test_a_training_that_fails_says_so_in_one_sentence(capsys):
 def test_help_without_a_tunnel_lists_them(capsys):
     assert tunnel_train("--help") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "bijection, hmm, recall, revision, sticky, hops or group" in out
+    assert "bijection, hmm, recall, revision, sticky, hops, group, mess3 or rrxor" in out
     assert "transformer, lstm, mamba or mlp" in out

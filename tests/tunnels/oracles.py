@@ -32,6 +32,18 @@ def enumerate_paths(initial, transition, emission, observations):
     return filtered / filtered.sum(), predicted / predicted.sum(), filtered.sum()
 
 
+def enumerate_words(initial, matrices, tokens):
+    """Beliefs about the state after `tokens` and about the next token, over all state paths."""
+    belief, following = np.zeros(len(initial)), np.zeros(len(matrices))
+    for path in itertools.product(range(len(initial)), repeat=len(tokens) + 1):
+        moves = zip(tokens, itertools.pairwise(path), strict=True)
+        chance = initial[path[0]] * math.prod(matrices[x, i, j] for x, (i, j) in moves)
+        belief[path[-1]] += chance
+        for token, matrix in enumerate(matrices):
+            following[token] += chance * matrix[path[-1]].sum()
+    return belief / belief.sum(), following / following.sum()
+
+
 def filter_in_logs(initial, transition, emission, observations):
     """[K, S] beliefs by log-sum-exp: the same filter with other arithmetic."""
     log_belief, beliefs = np.log(initial), []

@@ -11,12 +11,14 @@ from torch import Generator
 from bayesattn.bits import entropy
 from bayesattn.tunnels import (
     HMM,
+    RRXOR,
     TUNNELS,
     Batch,
     Bijection,
     GroupFilter,
     Hops,
     LeakError,
+    Mess3,
     Recall,
     Revision,
     StickyChain,
@@ -50,6 +52,10 @@ TUNNEL_CASES = [
     GroupFilter("S3", 4, 0.6, "product", "generators"),
     GroupFilter("S4", 4, scratch="argmax"),
     GroupFilter("0 1; 1 0", 3, 1.0, "filler"),
+    Mess3(),
+    Mess3(4, 0.15, 0.6),
+    RRXOR(),
+    RRXOR(5, 0.3, 0.8),
 ]
 every_tunnel = pytest.mark.parametrize("tunnel", TUNNEL_CASES, ids=repr)
 
@@ -128,6 +134,24 @@ def test_labels_are_distributed_as_the_posterior_says(tunnel, generator):
 
 
 @every_tunnel
+def test_beliefs_are_distributions_or_refused(tunnel, generator):
+    batch = tunnel.sample(20, generator)
+    if tunnel.name not in ("hmm", "sticky", "mess3", "rrxor"):
+        with pytest.raises(
+            ValueError, match=f"{tunnel.name} tunnel: take one of hmm, sticky, mess3, rrxor"
+        ):
+            tunnel.beliefs(batch.inputs)
+        return
+    beliefs = tunnel.beliefs(batch.inputs)
+    assert beliefs.dtype == torch.float64
+    assert beliefs.shape[:2] == (20, tunnel.horizon)
+    assert (beliefs >= 0).all()
+    torch.testing.assert_close(
+        beliefs.sum(-1), torch.ones(20, tunnel.horizon).double(), rtol=0, atol=1e-12
+    )
+
+
+@every_tunnel
 def test_round_trip_through_json(tunnel):
     assert make_tunnel(**json.loads(json.dumps(tunnel.to_dict()))) == tunnel
 
@@ -177,7 +201,10 @@ def test_a_batch_moves_to_a_device_whole(generator):
 
 
 def test_a_tunnel_is_found_by_its_name():
-    assert list(TUNNELS) == ["bijection", "hmm", "recall", "revision", "sticky", "hops", "group"]
+    assert list(TUNNELS) == [
+        *("bijection", "hmm", "recall", "revision", "sticky", "hops", "group"),
+        *("mess3", "rrxor"),
+    ]
     for name, kind in TUNNELS.items():
         assert type(make_tunnel(name)) is kind
 

@@ -48,6 +48,13 @@ def test_posterior_is_that_of_enumerating_all_paths(noise, generator):
             np.testing.assert_allclose(posterior[step], brute / brute.sum(), rtol=0, atol=1e-12)
 
 
+def test_the_next_symbol_follows_from_the_belief_by_one_move(generator):
+    chain = StickyChain(symbols=5, length=6, width=3)
+    batch = chain.sample(4, generator)
+    expected = chain.beliefs(batch.inputs) @ chain.transition
+    torch.testing.assert_close(batch.posterior, expected, rtol=0, atol=1e-14)
+
+
 def test_no_sequence_is_no_mistake():
     chain = StickyChain(length=7, width=3)
     assert chain.exact(torch.zeros(0, 7, 3)).shape == (0, 7, 8)

@@ -164,7 +164,7 @@ class TunnelTrain(_Train):
     noun: ClassVar[str] = "tunnel"
 
     name: Annotated[Positional[str], arg(metavar="TUNNEL")]
-    """The task: bijection, hmm, recall, revision, sticky, hops or group."""
+    """The task: bijection, hmm, recall, revision, sticky, hops, group, mess3 or rrxor."""
     architecture: Annotated[str, arg(metavar="NAME")] = "transformer"
     """The kind of model: transformer, lstm, mamba or mlp."""
 

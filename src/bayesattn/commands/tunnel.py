@@ -2,13 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from bayesattn.commands.options import Answer, Asking, JsonTarget, RunFolder, Step
-from bayesattn.console import mistakes
-from bayesattn.drawing import check_format, save_picture
+from bayesattn.commands.options import (
+    Answer,
+    Asking,
+    JsonTarget,
+    OutFile,
+    Rows,
+    RunFolder,
+    Step,
+)
+from bayesattn.drawing import Picture, check_format, save_picture
 from bayesattn.evals.fidelity import EVAL_SEED, Fidelity, measure_stretched
 from bayesattn.evals.lengths import stretch
 from bayesattn.evals.prediction import METRICS
@@ -16,6 +23,9 @@ from bayesattn.evals.relabelling import Relabelling, measure_relabelling
 from bayesattn.models.architectures import Predictor
 from bayesattn.models.open import open_tunnel, tunnel_run
 from bayesattn.tunnels import HMM, Tunnel
+
+if TYPE_CHECKING:
+    from bayesattn.probes.beliefs import BeliefGeometry
 
 Length = Annotated[
     str,
@@ -52,36 +62,64 @@ class TunnelFidelity(Asking):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TunnelShow:
-    """Draw what a run believes, step by step, beside the exact posterior."""
+class TunnelShow(Asking):
+    """Draw what a run believes, step by step, beside the exact posterior.
+
+    With --beliefs, of tunnels with a hidden state (hmm, sticky, mess3, rrxor): exact beliefs about
+    it, beside what the residual stream tells of them, with nulls.
+    """
 
     folder: RunFolder
-    out: Annotated[Path, arg(aliases=["-o"], metavar="FILE")] = Path("fidelity.svg")
-    """Image to write: .svg, .png or .pdf."""
+    beliefs: bool = False
+    """Draw beliefs about the hidden state."""
+    out: OutFile = None
+    """Image to write: .svg, .png or .pdf; fidelity.svg or beliefs.svg if not given."""
     length: Length = "1x"
     sequences: int = 2000
-    """Held-out sequences behind the curves."""
+    """Held-out sequences behind curves and numbers."""
     examples: int = 3
     """Sequences whose beliefs are drawn in full."""
     seed: int = 0
     """Seed of these sequences."""
     step: Step = None
+    json: JsonTarget = None
 
-    def run(self) -> int:
+    def answer(self) -> Answer:
+        out = self.out or Path("beliefs.svg" if self.beliefs else "fidelity.svg")
+        check_format(out)
+        if not 1 <= self.examples <= 6:
+            raise ValueError(f"--examples must lie in 1..6, not {self.examples}.")
+        data, shown, picture = self._geometry() if self.beliefs else self._fidelity()
+        save_picture(picture, out)
+        return Answer({**data, "image": str(out)}, [*shown, str(out)])
+
+    def _fidelity(self) -> tuple[dict[str, Any], list[str | Rows], Picture]:
         from bayesattn.figures.tunnel import beliefs, draw
 
-        with mistakes():
-            check_format(self.out)
-            if not 1 <= self.examples <= 6:
-                raise ValueError(f"--examples must lie in 1..6, not {self.examples}.")
-            model, trained, about = _load(self.folder, self.step)
-            longer = stretch(trained, self.length)
-            fidelity = measure_stretched(model, trained, longer, sequences=self.sequences)
-            shown = beliefs(model, longer, self.examples, EVAL_SEED + 1 + self.seed)
-            title = _title(trained, about)
-            save_picture(draw(fidelity, shown, trained.horizon, title), self.out)
-        print(self.out)
-        return 0
+        model, trained, about = _load(self.folder, self.step)
+        longer = stretch(trained, self.length)
+        fidelity = measure_stretched(model, trained, longer, sequences=self.sequences)
+        shown = beliefs(model, longer, self.examples, EVAL_SEED + 1 + self.seed)
+        picture = draw(fidelity, shown, trained.horizon, _title(trained, about))
+        return {"run": about, **fidelity.to_json()}, [], picture
+
+    def _geometry(self) -> tuple[dict[str, Any], list[str | Rows], Picture]:
+        from bayesattn.figures.beliefs import draw_beliefs
+        from bayesattn.probes.beliefs import measure_beliefs
+        from bayesattn.probes.examine_tunnel import CHECKED, TunnelSubject
+        from bayesattn.probes.measured import held_out
+        from bayesattn.probes.selfcheck import check_capture
+
+        if self.length != "1x":
+            raise ValueError("--beliefs looks at sequences as in training: leave --length out.")
+        model, tunnel, about = _load(self.folder, self.step)
+        initial = TunnelSubject.load(tunnel_run(self.folder), self.step).initial
+        batch = held_out(tunnel, self.sequences)
+        check_capture(model, batch.inputs[:CHECKED]).require()
+        found = measure_beliefs(model, tunnel, batch, initial)
+        title = _title(tunnel, about)
+        data = {"run": about, **found.to_json()}
+        return data, [title, _belief_rows(found)], draw_beliefs(found, title)
 
 
 def _load(folder: str, step: int | None) -> tuple[Predictor, Tunnel, dict[str, Any]]:
@@ -122,6 +160,28 @@ def fidelity_rows(fidelity: Fidelity) -> list[dict[str, str]]:
             }
             nothing = dict.fromkeys(metrics, "")
             table.append({"part": "", "steps": "", "predictor": "  95% from…to", **nothing, **ends})
+    return table
+
+
+def _belief_rows(found: "BeliefGeometry") -> list[dict[str, str]]:
+    """A line per layer, and one for each null that is the same for all layers."""
+    table: list[dict[str, str]] = []
+    for one in found.readouts:
+        interval, nulls = one.r_squared.interval, one.r_squared.nulls
+        table.append(
+            {
+                "beliefs read from": one.states,
+                "R²": _number(one.r_squared.value),
+                "95%": f"{_number(interval.low)}…{_number(interval.high)}" if interval else "",
+                **{name: _number(nulls[name]) for name in ("other words", "untrained")},
+                "squared error": _number(one.error.value),
+            }
+        )
+    r_squared, error = found.whole.r_squared.nulls, found.whole.error.nulls
+    for name in r_squared:
+        if name not in table[0]:
+            row = {"R²": _number(r_squared[name]), "squared error": _number(error[name])}
+            table.append(dict.fromkeys(table[0], "") | {"beliefs read from": name} | row)
     return table
 
 

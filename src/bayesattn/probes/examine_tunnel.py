@@ -7,6 +7,7 @@ from typing import Any
 from bayesattn.models.architectures import Predictor, build
 from bayesattn.models.open import open_tunnel
 from bayesattn.probes.ablation import Ablations, measure_ablations
+from bayesattn.probes.beliefs import BeliefReadout, measure_beliefs
 from bayesattn.probes.clusters import Clusters, measure_clusters
 from bayesattn.probes.drift import Drift, measure_drift
 from bayesattn.probes.examination import Examination, Finding, attempt
@@ -23,7 +24,7 @@ from bayesattn.tunnels import Tunnel
 FEWEST_SEQUENCES = 64
 CHECKED = 16
 """Sequences that the self-check reads."""
-RESULTS = ("ablation", "keys", "focusing", "values", "sublayers", "clusters", "drift")
+RESULTS = ("ablation", "keys", "focusing", "values", "sublayers", "clusters", "beliefs", "drift")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,7 @@ class TunnelExamination(Examination):
     values: list[Manifold] = field(default_factory=list[Manifold])
     sublayers: list[Sublayer] = field(default_factory=list[Sublayer])
     clusters: list[Clusters] = field(default_factory=list[Clusters])
+    beliefs: list[BeliefReadout] = field(default_factory=list[BeliefReadout])
     drift: Drift | None = None
 
     @property
@@ -85,7 +87,10 @@ class TunnelExamination(Examination):
     @property
     def findings(self) -> list[Finding]:
         """One per layer and measurement; the whole of it is in the JSON."""
-        makers = (_fidelity, _keys, _focusing, _values, _clusters, _ablation, _sublayers, _drift)
+        makers = (
+            *(_fidelity, _keys, _focusing, _values, _clusters),
+            *(_beliefs, _ablation, _sublayers, _drift),
+        )
         return [Finding(make.__name__[1:], *found) for make in makers for found in make(self)]
 
     def results(self) -> dict[str, Any]:
@@ -115,6 +120,7 @@ def examine_tunnel(
         "focusing": lambda: measure_focusing(model, tunnel, batch, initial),
         "values": lambda: measure_values(model, batch, initial),
         "clusters": lambda: measure_clusters(model, batch, initial),
+        "beliefs": lambda: measure_beliefs(model, tunnel, batch, initial).readouts,
         "ablation": lambda: measure_ablations(model, batch),
         "sublayers": lambda: measure_sublayers(model, batch, initial),
         "drift": lambda: measure_drift(subject.run, sequences=min(sequences, 128)),
@@ -192,6 +198,11 @@ def _clusters(found: TunnelExamination) -> Found:
         yield where, "silhouette", states.silhouette
         yield where, "R² of belief", states.simplex
         yield where, "R² of entropy", states.entropy
+
+
+def _beliefs(found: TunnelExamination) -> Found:
+    for readout in found.beliefs:
+        yield readout.states, "R² of hidden state", readout.r_squared
 
 
 def _ablation(found: TunnelExamination) -> Found:

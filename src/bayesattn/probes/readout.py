@@ -54,6 +54,11 @@ def split(sequences: int) -> tuple[slice, slice]:
 def r_squared(readout: Readout, x: Tensor, y: Tensor) -> Measured:
     """R² over all targets together, with its interval over sequences."""
     error, spread = (squares.sum(1) for squares in readout.squares(x, y))
+    return explained(error, spread)
+
+
+def explained(error: Tensor, spread: Tensor) -> Measured:
+    """R² of squared errors and deviations [N], with its interval over sequences."""
     draws = resampling_weights(len(error), RESAMPLES)
     interval = percentiles(1 - (draws @ error) / (draws @ spread).clamp(min=1e-30))
     return Measured(value=float(1 - error.sum() / spread.sum()), interval=interval)
@@ -161,7 +166,8 @@ def order(
 
 
 def within(values: Tensor, groups: Tensor) -> Tensor:
-    """[N] values minus the mean of their group."""
+    """[N, …] values minus the mean of their group [N]."""
     _, place, count = groups.unique(return_inverse=True, return_counts=True)
-    total = torch.zeros(len(count), dtype=values.dtype).index_add_(0, place, values)
-    return values - (total / count)[place]
+    total = torch.zeros(len(count), *values.shape[1:], dtype=values.dtype)
+    total.index_add_(0, place, values)
+    return values - (total / count.view(-1, *[1] * (values.dim() - 1)))[place]

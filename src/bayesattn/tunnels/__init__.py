@@ -9,18 +9,22 @@ from bayesattn.tunnels.bijection import Bijection
 from bayesattn.tunnels.groups import GroupFilter
 from bayesattn.tunnels.hmm import HMM
 from bayesattn.tunnels.hops import Hops
+from bayesattn.tunnels.processes import RRXOR, Mess3, Process
 from bayesattn.tunnels.recall import Recall
 from bayesattn.tunnels.revision import Revision
 from bayesattn.tunnels.sticky import StickyChain
 
 __all__ = [
     "HMM",
+    "RRXOR",
     "TUNNELS",
     "Batch",
     "Bijection",
     "GroupFilter",
     "Hops",
     "LeakError",
+    "Mess3",
+    "Process",
     "Recall",
     "Revision",
     "StickyChain",
@@ -30,7 +34,10 @@ __all__ = [
 
 TUNNELS: dict[str, type[Tunnel]] = {
     tunnel.name: tunnel
-    for tunnel in (Bijection, HMM, Recall, Revision, StickyChain, Hops, GroupFilter)
+    for tunnel in (
+        *(Bijection, HMM, Recall, Revision, StickyChain, Hops, GroupFilter),
+        *(Mess3, RRXOR),
+    )
 }
 
 

@@ -1,8 +1,10 @@
 """What every tunnel is: a sampler, the exact posterior at every scored position, and a leak check.
 
-A tunnel samples a fresh instance of its task for every sequence, so that nothing can be memorised,
-and knows P(outcome | inputs up to here) exactly at each scored position. Training reads
+A tunnel knows P(outcome | inputs up to here) exactly at each scored position. Training reads
 `posterior` (soft targets) or `labels` (sampled truth); fidelity compares a model with `posterior`.
+Most tunnels sample a fresh instance of their task for every sequence, so that nothing can be
+memorised. Sticky chains and processes are fixed, and only the path is fresh: there the dynamics is
+learnt by heart, and `hypothesis_bits` says how many paths or words there are to memorise.
 
 A tunnel lives in one file: a frozen dataclass with plain JSON fields, named in its first line,
 `class HMM(Tunnel, name="hmm")`, and registered by one entry in `bayesattn.tunnels.TUNNELS`.
@@ -124,7 +126,11 @@ class Tunnel(ABC):
     @property
     @abstractmethod
     def hypothesis_bits(self) -> float:
-        """log2 of the number of equally described instances; infinite if they are a continuum."""
+        """log2 of how many answers a table would have to hold.
+
+        Of fresh tasks: equally described instances, infinite if they are a continuum. Of a fixed
+        task: paths, or words, of this length.
+        """
 
     @abstractmethod
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
@@ -134,6 +140,13 @@ class Tunnel(ABC):
     def exact(self, inputs: Tensor) -> Tensor:
         """[B, S, C] float64 posterior, from the inputs alone."""
 
+    def beliefs(self, inputs: Tensor) -> Tensor:
+        """[B, S, states] float64: belief about the hidden state, where a tunnel has one."""
+        raise ValueError(
+            f"beliefs about a hidden state are not defined in the {self.name} tunnel: take one of "
+            "hmm, sticky, mess3, rrxor"
+        )
+
     def stretched(self, factor: float) -> Self:
         """The same task over `factor` times the horizon."""
         if not 0 < factor < math.inf:
@@ -142,7 +155,10 @@ class Tunnel(ABC):
         return dataclasses.replace(self, **{self.stretches: longer})
 
     def label_tokens(self, labels: Tensor) -> Tensor | None:
-        """The input tokens that would spell `labels`; None if no input can spell them."""
+        """The input tokens that would spell `labels`.
+
+        None if no input can spell them, or if they are later tokens, which may well repeat.
+        """
         return None
 
     def check_leaks(self, batch: Batch, generator: torch.Generator) -> None:

@@ -64,3 +64,19 @@ def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor)
     return FilteredStates(
         torch.stack(filtered, dim=1), torch.stack(predicted, dim=1), chance.log().sum(1)
     )
+
+
+def filter_words(initial: Tensor, matrices: Tensor, tokens: Tensor) -> Tensor:
+    """[B, K, S] beliefs about the state after each of tokens [B, K].
+
+    matrices[x, i, j] = P(token x, next state j | state i). After a token of probability 0 nothing
+    can be believed: NaN.
+    """
+    matrices = matrices.double().to(tokens.device)
+    belief = initial.double().to(tokens.device).expand(len(tokens), -1)
+    beliefs: list[Tensor] = []
+    for said in tokens.unbind(1):
+        joint = (belief[:, None] @ matrices[said])[:, 0]
+        belief = joint / joint.sum(-1, keepdim=True)
+        beliefs.append(belief)
+    return torch.stack(beliefs, dim=1)

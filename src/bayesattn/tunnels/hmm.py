@@ -186,6 +186,10 @@ class HMM(Tunnel, name="hmm"):
         observations = self._layout.observations(inputs)
         return filter_states(initial, transition, emission, observations).filtered
 
+    def beliefs(self, inputs: Tensor) -> Tensor:
+        """What is asked for is the belief itself."""
+        return self.exact(inputs)
+
     def encode(self, transition: Tensor, emission: Tensor, observations: Tensor) -> Tensor:
         """Inputs that show these matrices [B, S, S], [B, S, O] and observations [B, K]."""
         self._check_matrix("transition", transition, self.states)

@@ -19,7 +19,7 @@ from torch import Tensor
 from bayesattn.bits import entropy
 from bayesattn.checks import fields_at_least
 from bayesattn.tunnels.base import Batch, Shape, Tunnel
-from bayesattn.tunnels.filtering import filter_likelihoods
+from bayesattn.tunnels.filtering import FilteredStates, filter_likelihoods
 from bayesattn.tunnels.sampling import integers
 
 
@@ -94,11 +94,17 @@ class StickyChain(Tunnel, name="sticky"):
 
     def exact(self, inputs: Tensor) -> Tensor:
         """[B, L, symbols]: belief about the next symbol."""
+        return self._filter(inputs).predicted[:, 1:].contiguous()
+
+    def beliefs(self, inputs: Tensor) -> Tensor:
+        """[B, L, symbols]: belief about the symbol behind each observation."""
+        return self._filter(inputs).filtered
+
+    def _filter(self, inputs: Tensor) -> FilteredStates:
         self._check_inputs(inputs)
         transition = self.transition.to(inputs.device)
         initial = torch.full_like(transition[0], 1 / self.symbols)
-        beliefs = filter_likelihoods(initial, transition, self._likelihoods(inputs)).predicted
-        return beliefs[:, 1:].contiguous()
+        return filter_likelihoods(initial, transition, self._likelihoods(inputs))
 
     def _likelihoods(self, inputs: Tensor) -> Tensor:
         """[B, L, symbols] ∝ exp(-|x - μ|² / (2 noise²)), the largest at each step 1."""

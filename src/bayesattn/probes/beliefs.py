@@ -1,0 +1,202 @@
+"""Is the belief about a hidden state an affine image of the residual stream?
+
+    b̂ = x W + c     of the states x after each layer, and of all layers side by side
+    R²              1 - Σ‖b - b̂‖² / Σ‖b - b̄‖², b̄ the mean of all beliefs
+    error           mean of ‖b - b̂‖²
+
+A word is what was shown up to a position. A fixed process says short words again and again, so
+whole sequences that are held out hold words that were seen. Here words are held out: each is read
+by a map that was fitted to other words. Every number stands beside
+
+    other words             beliefs exchanged between words of the same length
+    next token              the same map from the exact posterior, which the loss asks for
+    function of next token  the best that any function of the exact posterior can do; where no two
+                            words have the same posterior that is everything, and tells nothing
+    own logits              the same map from what the network predicts
+    untrained               the same network before training
+
+Where the next token determines the belief, a good predictor has the belief: nothing was discovered.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesattn.linear import read_folds
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.capture import capture
+from bayesattn.probes.measured import (
+    Measured,
+    Untrained,
+    beside_each,
+    mean_over_sequences,
+    measure_each,
+    plain,
+    require_samples,
+    shuffled_inside,
+)
+from bayesattn.probes.readout import FEWEST_SEQUENCES, explained, within
+from bayesattn.tunnels import Batch, Tunnel
+
+FOLDS = 8
+PERMUTATIONS = 99
+FEWEST_WORDS = 16
+AT_ONCE = 2**22
+"""Exchanged beliefs, in numbers, that are fitted at once."""
+ALIKE = 1e9
+"""Posteriors that agree to this many parts are the same."""
+ALL_LAYERS, OTHERS = "all layers", "other words"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeliefReadout:
+    """What states of one place tell of the belief."""
+
+    states: str
+    """embedding, layer 0 and so on, or all layers."""
+    width: int
+    r_squared: Measured
+    error: Measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeliefGeometry:
+    """Beliefs [N, S, states], exact and as they are read from all layers, and how well."""
+
+    readouts: list[BeliefReadout]
+    words: int
+    """Different words among the N · S."""
+    exact: Tensor
+    trained: Tensor
+    untrained: Tensor | None
+
+    @property
+    def whole(self) -> BeliefReadout:
+        """All layers side by side."""
+        return self.readouts[-1]
+
+    def to_json(self) -> dict[str, Any]:
+        sequences, steps, states = self.exact.shape
+        sizes = {"sequences": sequences, "steps": steps, "hidden_states": states}
+        return {**sizes, "words": self.words, "readouts": plain(self.readouts)}
+
+
+def measure_beliefs(
+    model: nn.Module,
+    tunnel: Tunnel,
+    batch: Batch,
+    initial: Untrained = None,
+    permutations: int = PERMUTATIONS,
+) -> BeliefGeometry:
+    """States after every layer against the exact beliefs of a tunnel that has some."""
+    beliefs = tunnel.beliefs(batch.inputs)
+    require_samples("sequences", len(beliefs), FEWEST_SEQUENCES)
+    words = number_words(batch.inputs, batch.scored)
+    folds = fold_words(words)
+    trained, logits = states_of(model, batch)
+    before = None if initial is None else states_of(initial, batch)[0]
+    forced = {
+        "next_token": belief_readout(batch.posterior, beliefs, words),
+        "function_of_next_token": best_function(batch.posterior, beliefs),
+        "own_logits": belief_readout(logits, beliefs, words),
+    }
+
+    def measure(name: str, states: Tensor, permutations: int) -> BeliefReadout:
+        found = belief_readout(states, beliefs, words, states=name, permutations=permutations)
+        return beside_each(found, **forced)
+
+    return BeliefGeometry(
+        readouts=measure_each(measure, trained.items(), before, permutations),
+        words=int(words.max()) + 1,
+        exact=beliefs,
+        trained=read(trained[ALL_LAYERS], beliefs, folds),
+        untrained=None if before is None else read(before[ALL_LAYERS], beliefs, folds),
+    )
+
+
+def number_words(inputs: Tensor, scored: Tensor) -> Tensor:
+    """[N, S] numbers from 0 on, the same where the inputs up to a scored position are."""
+    word = torch.zeros(len(inputs), dtype=torch.long)
+    numbers: list[Tensor] = []
+    positions, count = set(map(int, scored)), 0
+    for at, shown in enumerate(inputs.flatten(2).unbind(1) if inputs.dim() > 2 else inputs.T):
+        token = shown.view(len(inputs), -1).unique(dim=0, return_inverse=True)[1]
+        word = (word * len(inputs) + token).unique(return_inverse=True)[1]
+        if at in positions:
+            numbers.append(word + count)
+            count += int(word.max()) + 1
+    return torch.stack(numbers, dim=1)
+
+
+def fold_words(words: Tensor, seed: int = 0) -> Tensor:
+    """[N, S] the part of `FOLDS` that each word is in."""
+    count = int(words.max()) + 1
+    require_samples("words", count, FEWEST_WORDS)
+    return torch.randperm(count, generator=Generator().manual_seed(seed))[words] % FOLDS
+
+
+def states_of(model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+    """States [N, S, d] by place, all layers side by side at the end; and the logits."""
+    layers = range(len(anatomy(model).layers))
+    names = {"embedding": "embedding"}
+    names |= {f"layer {at}": f"layers.{at}.residual_after" for at in layers}
+    captured = capture(model, batch.inputs, [*names.values(), "logits"], batch.scored)
+    states = {name: captured[one] for name, one in names.items()}
+    return states | {ALL_LAYERS: torch.cat([*states.values()], dim=-1)}, captured["logits"]
+
+
+def read(x: Tensor, beliefs: Tensor, folds: Tensor) -> Tensor:
+    """Beliefs [N, S, …, c] as x [N, S, d] tells them, each fold by a map fitted to the others."""
+    rows = beliefs.flatten(0, 1).flatten(1)
+    return read_folds(x.flatten(0, 1), rows, folds.flatten()).view_as(beliefs)
+
+
+def belief_readout(
+    x: Tensor, beliefs: Tensor, words: Tensor, *, states: str = "", permutations: int = 0
+) -> BeliefReadout:
+    """How well x [N, S, d] tells `beliefs` [N, S, c] of words [N, S], beside other words'."""
+    folds = fold_words(words)
+    errors, spread = _squares(x, beliefs, folds)
+    r_squared, error = explained(errors.sum(1), spread.sum(1)), mean_over_sequences(errors)
+    if permutations:
+        others = exchanged(beliefs, words, permutations)
+        nulls = [[z.sum((0, 1)) for z in _squares(x, other, folds)] for other in others]
+        null, null_spread = (torch.cat(parts) for parts in zip(*nulls, strict=True))
+        r_squared = r_squared.against(1 - null / null_spread, OTHERS)
+        error = error.against(null / errors.numel(), OTHERS, less=True)
+    return BeliefReadout(states=states, width=x.shape[-1], r_squared=r_squared, error=error)
+
+
+def _squares(x: Tensor, beliefs: Tensor, folds: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared errors of what x tells of beliefs [N, S, …, c], and deviations from their mean."""
+    told, mean = read(x, beliefs, folds), beliefs.mean((0, 1))
+    return (beliefs - told).square().sum(-1), (beliefs - mean).square().sum(-1)
+
+
+def exchanged(beliefs: Tensor, words: Tensor, permutations: int) -> Iterator[Tensor]:
+    """[N, S, m, c] beliefs of words [N, S], m times exchanged between words of one length."""
+    generator, count = Generator().manual_seed(0), int(words.max()) + 1
+    own = torch.zeros(count, beliefs.shape[-1], dtype=beliefs.dtype)
+    own[words] = beliefs
+    length = torch.zeros(count, dtype=torch.long)
+    length[words] = torch.arange(words.shape[1]).expand_as(words)
+    most = max(1, AT_ONCE // beliefs.numel())
+    for start in range(0, permutations, most):
+        orders = shuffled_inside(length, min(most, permutations - start), generator)
+        yield own[orders.T][words]
+
+
+def best_function(posterior: Tensor, beliefs: Tensor) -> BeliefReadout:
+    """How well the mean belief of all words with the same posterior does."""
+    rows = beliefs.flatten(0, 1)
+    same = (posterior.flatten(0, 1) * ALIKE).round().unique(dim=0, return_inverse=True)[1]
+    left, spread = within(rows, same).square().sum(), (rows - rows.mean(0)).square().sum()
+    return BeliefReadout(
+        states="",
+        width=posterior.shape[-1],
+        r_squared=Measured(value=float(1 - left / spread)),
+        error=Measured(value=float(left / len(rows))),
+    )

@@ -1,0 +1,231 @@
+"""Fixed processes with a hidden state: predict the next token.
+
+    T[x, i, j] = P(token x, next state j | state i)
+    belief_0 = π,    belief_t ∝ belief_{t-1} T[x_t]
+    P(x_{t+1} = x | x_1 .. x_t) = Σ_ij belief_t(i) T[x, i, j]
+
+π is the stationary distribution: a sequence starts in the middle of the process. These are the
+tasks of belief geometry (Shai et al. 2024, "Transformers represent belief state geometry in their
+residual stream", arXiv 2405.15943), with that paper's parameters as defaults.
+
+The process is the same in every sequence: only the path is fresh. So its matrices can be learnt by
+heart, and where words are few, so can the answers; `hypothesis_bits` counts the words.
+"""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from bayesattn.checks import fields_at_least
+from bayesattn.tunnels.base import TOLERANCE, Batch, Shape, Tunnel
+from bayesattn.tunnels.filtering import filter_words
+from bayesattn.tunnels.sampling import sample_chain, sample_symbols
+
+SQUARINGS = 64
+"""Squarings of a matrix of moves: after 2^64 steps it does not change any more."""
+
+ALIKE = 1e-9
+"""Chances that differ by less than this are the same."""
+
+
+@dataclass(frozen=True)
+class Process(Tunnel):
+    """Base of processes: a subclass gives the labelled transition matrices.
+
+    A process whose state can be seen is refused, and one whose tokens tell nothing.
+    """
+
+    length: int = 10
+
+    @property
+    @abstractmethod
+    def matrices(self) -> Tensor:
+        """[tokens, states, states] float64: P(token, next state | state)."""
+
+    def __post_init__(self) -> None:
+        fields_at_least(self, length=1)
+        matrices = self.matrices
+        moves = matrices.sum(0)
+        if bool((matrices < 0).any() | ((moves.sum(1) - 1).abs() > TOLERANCE).any()):
+            raise ValueError(f"the probabilities of {self.name} must add up to 1 in every state")
+        if bool(((_limit(moves) - self.stationary).abs() > TOLERANCE).any()):
+            raise ValueError(
+                f"the states of {self.name} fall into parts that never meet: join them, or leave "
+                "one part out"
+            )
+        if _observable(matrices, self.stationary):
+            raise ValueError(
+                f"the last tokens of this {self.name} process show its state, so there is nothing "
+                "to infer: choose one whose state stays hidden"
+            )
+        if _memoryless(matrices, self.stationary):
+            raise ValueError(
+                f"the tokens of this {self.name} process tell nothing about the next one, so there "
+                "is nothing to infer: choose other probabilities"
+            )
+
+    @property
+    def shape(self) -> Shape:
+        tokens = len(self.matrices)
+        return Shape(tokens, self.length, range(self.length), vocabulary=tokens)
+
+    @property
+    def states(self) -> int:
+        return self.matrices.shape[1]
+
+    @cached_property
+    def stationary(self) -> Tensor:
+        """[states] π = π Σ_x T[x]."""
+        return _limit(self.matrices.sum(0))[0]
+
+    @property
+    def hypothesis_bits(self) -> float:
+        """log2 of the number of words of this length that the process can say."""
+        possible = [[frozenset(_ones(row)) for row in rows] for rows in self.matrices > 0]
+        words = {frozenset(_ones(self.stationary > TOLERANCE)): 1}
+        for _ in range(self.length):
+            longer: dict[frozenset[int], int] = {}
+            for states, count in words.items():
+                for reached in possible:
+                    after = frozenset[int]().union(*(reached[state] for state in states))
+                    if after:
+                        longer[after] = longer.get(after, 0) + count
+            words = longer
+        return math.log2(sum(words.values()))
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """Inputs x_1 .. x_L, labels x_2 .. x_{L+1}, and the states after each input."""
+        matrices = self.matrices.to(generator.device)
+        tokens, states, _ = matrices.shape
+        # A token and the state after it make one chain.
+        pairs = matrices.transpose(0, 1).flatten(1)
+        first = (self.stationary.to(pairs.device) @ pairs).expand(batch_size, -1)
+        chain = pairs.repeat(tokens, 1).expand(batch_size, -1, -1)
+        path = sample_chain(sample_symbols(first, generator), chain, self.length + 1, generator)
+        said, hidden = path // states, path % states
+        inputs, labels = (said[:, part].contiguous() for part in (slice(-1), slice(1, None)))
+        return self._batch(inputs, labels, states=hidden[:, :-1])
+
+    def exact(self, inputs: Tensor) -> Tensor:
+        """[B, L, tokens]: belief about the next token; NaN after a word that cannot be said."""
+        return self.beliefs(inputs) @ self.matrices.sum(2).T.to(inputs.device)
+
+    def beliefs(self, inputs: Tensor) -> Tensor:
+        """[B, L, states]: belief about the state after each token."""
+        self._check_inputs(inputs)
+        return filter_words(self.stationary, self.matrices, inputs)
+
+
+@dataclass(frozen=True)
+class Mess3(Process, name="mess3"):
+    """Three states, three tokens, beliefs on a fractal: the state moves, then shows itself badly.
+
+        P(j | i) = x for j ≠ i, else 1 - 2x,    P(token j | next state j) = alpha, else (1-alpha)/2
+
+    The next token's distribution is an invertible linear image of the belief.
+
+    Args:
+        length: Number of tokens shown.
+        x: Probability of moving to each of the other states.
+        alpha: Probability that the state reached shows its own token.
+    """
+
+    x: float = 0.05
+    alpha: float = 0.85
+
+    def __post_init__(self) -> None:
+        if not 0 < self.x <= 0.5:
+            raise ValueError(f"x must be above 0 and at most 1/2, not {self.x}")
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha is a probability between 0 and 1, not {self.alpha}")
+        super().__post_init__()
+
+    @property
+    def matrices(self) -> Tensor:
+        own = torch.eye(3, dtype=torch.float64)
+        moves = self.x + (1 - 3 * self.x) * own
+        rest = (1 - self.alpha) / 2
+        shown = rest + (self.alpha - rest) * own
+        return moves * shown[:, None]
+
+
+@dataclass(frozen=True)
+class RRXOR(Process, name="rrxor"):
+    """Two random bits, then their exclusive or, and again; where a sequence starts is not shown.
+
+    States: nothing said yet; the first bit was 0; it was 1; the third will be 1; it will be 0. The
+    next token's distribution does not determine the belief.
+
+    Args:
+        length: Number of tokens shown.
+        first: Probability that the first bit is 0.
+        second: The same of the second.
+    """
+
+    first: float = 0.5
+    second: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("first", "second"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} is a probability above 0 and below 1, not {getattr(self, name)}"
+                )
+        super().__post_init__()
+
+    @property
+    def matrices(self) -> Tensor:
+        start, zero, one, true, false = range(5)
+        matrices = torch.zeros(2, 5, 5, dtype=torch.float64)
+        matrices[0, start, zero], matrices[1, start, one] = self.first, 1 - self.first
+        matrices[0, zero, false], matrices[1, zero, true] = self.second, 1 - self.second
+        matrices[0, one, true], matrices[1, one, false] = self.second, 1 - self.second
+        matrices[1, true, start] = matrices[0, false, start] = 1
+        return matrices
+
+
+def _ones(mask: Tensor) -> list[int]:
+    return [at for at, one in enumerate(mask) if one]
+
+
+def _limit(moves: Tensor) -> Tensor:
+    """[states, states]: where each state leads on average over all times.
+
+    Half of the steps are left out, so that periods do not matter. Products are written out, since
+    those of a library may differ by rounding from call to call.
+    """
+    limit = (moves + torch.eye(len(moves), dtype=moves.dtype)) / 2
+    for _ in range(SQUARINGS):
+        limit = (limit[:, :, None] * limit).sum(1)
+        limit = limit / limit.sum(1, keepdim=True)
+    return limit
+
+
+def _observable(matrices: Tensor, stationary: Tensor) -> bool:
+    """Whether words of some length all show the state.
+
+    Two states are both possible after some word of n tokens if they can be reached from two that
+    are possible after n - 1, by the same token. These pairs become fewer with n, then stay.
+    """
+    steps, possible = (matrices > 0).double(), (stationary > TOLERANCE).double()
+    together = possible[:, None] * possible
+    for _ in range(together.numel()):
+        together = (steps.transpose(1, 2) @ together @ steps).sum(0).gt(0).double()
+    return not bool((together - together.diag().diag()).any())
+
+
+def _memoryless(matrices: Tensor, stationary: Tensor) -> bool:
+    """Whether the next token is distributed alike after every word.
+
+    Beliefs of all words lie in the space that words shorter than the number of states span.
+    """
+    tokens, states, _ = matrices.shape
+    words = torch.cartesian_prod(*[torch.arange(tokens)] * (states - 1)).view(-1, states - 1)
+    chances = matrices.sum(2).T
+    after = filter_words(stationary, matrices, words) @ chances
+    alike = (after - stationary @ chances).abs() < ALIKE
+    return bool((alike | after.isnan()).all())
