@@ -39,7 +39,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(forward, "_TILE_KEYS", {"near": 3, "far": 5})
     monkeypatch.setattr(forward, "_LONG", 15)
     monkeypatch.setattr(forward, "_LONG_BLOCK", 10)
-    monkeypatch.setattr(backward, "tile_shape", lambda end: (5, 7))
+    monkeypatch.setattr(backward, "tile_shape", lambda end, reach: (5, 7))
     monkeypatch.setattr(backward, "_TILE_ELEMENTS", 9 * 5 * 12)
 
 

@@ -48,6 +48,7 @@ class _More(TypedDict, total=False):
     exempt: int
     scale: float | None
     kernel: Kernel
+    skip: bool
 
 
 @overload
@@ -82,6 +83,7 @@ def attend(
     exempt: int = 0,
     scale: float | None = None,
     kernel: Kernel = "auto",
+    skip: bool = True,
     tolerance: float | None = None,
     decompose: bool = False,
 ) -> Tensor | Certified | Decomposed:
@@ -104,6 +106,8 @@ def attend(
             their distance: headers, sinks and instructions are not far away.
         scale: factor of q·k, 1/√D by default.
         kernel: one of `KERNELS`; "auto" picks by device and logs its choice at debug level.
+        skip: leave out keys that together hold less of a row than its rounding in float32, forward
+            and backward, where a kernel can (strided); False computes everything.
         tolerance: skip keys that provably hold less than this share of the posterior, and return
             `Certified`. CPU, inference only.
         decompose: return `Decomposed`, the factors of Theorem 1. Quadratic memory.
@@ -135,7 +139,7 @@ def attend(
         wide = torch.promote_types(q.dtype, torch.float32)
         terms = terms._replace(table=q.new_zeros(q.shape[1], seen.span, dtype=wide))
     if tolerance is None:
-        return strided(q, k, v, terms)
+        return strided(q, k, v, terms, skip=skip)
     return Certified(*certified(q, k, v, terms, tolerance))
 
 
