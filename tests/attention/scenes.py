@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bayesattn import SSMax, attend
+from bayesattn.attention.kernels.strided import forward, heads, plan, runs, sizes
 from bayesattn.priors import GeneralizedGaussian, Prior
 
 HORIZON = 5
@@ -33,6 +34,15 @@ class Scene:
             torch.randn(self.batch, *s, self.width, generator=draw, dtype=torch.float64).to(dtype)
             for s in shapes
         )
+
+
+def small_chunks(monkeypatch: Any, chunk: int) -> None:
+    """Chunks of so few keys, and a plan however short the sequence."""
+    for module in (sizes, plan, heads, forward):
+        monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(heads, "_LOOP", 2 * chunk)
+    monkeypatch.setattr(runs, "_WORTH", 0)
+    monkeypatch.setattr(runs, "_FEW", 1)
 
 
 def ggd(heads: int, beta: float, dtype: torch.dtype = torch.float64) -> GeneralizedGaussian:

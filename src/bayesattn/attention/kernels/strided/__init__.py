@@ -65,9 +65,10 @@ def _strided_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, evidence: Tensor, *flat: Any
 ) -> tuple[Tensor, ...]:
     """Gradients of q, k, v, table, content and temper; empty for factors that are None."""
-    *flat, skip, of_table, of_temper = flat
-    terms, wanted = _terms(q, tuple(flat)), (of_table, of_temper)
-    return differentiate_runs(grad, q, k, v, out, evidence, terms, skip=skip, wanted=wanted)
+    terms, (skip, *wanted) = _terms(q, flat[:-3]), flat[-3:]
+    return differentiate_runs(
+        grad, q, k, v, out, evidence, terms, skip=skip, wanted=(wanted[0], wanted[1])
+    )
 
 
 @_strided.register_fake

@@ -185,9 +185,7 @@ class Parts:
     def far(
         self, q: Tensor, temper: Tensor, a: int, b: int, lo: int, hi: int
     ) -> tuple[Range, Mean] | None:
-        """Those of the keys lo .. hi-1 that are far from the queries b-1 .. a, if there are many
-        and their prior is smooth.
-        """
+        """Those of keys lo .. hi-1 that are far from queries b-1 .. a, if many and smooth."""
         low, high = far_keys(self.band, a, b)
         lo, hi = max(lo, low), min(hi, high)
         if hi - lo < _FAR_FIELD or b - a < _FAR_BLOCK:

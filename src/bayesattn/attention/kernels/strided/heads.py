@@ -1,7 +1,11 @@
 """Heads that look alike are computed together: uniform ones, and others by how far they look."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -37,9 +41,9 @@ class Keys:
         first, last = a - self.seen.offset, b - 1 - self.seen.offset
         blocks = range(first // CHUNK, last // CHUNK + 1)
         low = max(visible, min(self.low[block] for block in blocks))
-        found = sorted(r for block in blocks for r in self.apart.get(block, ()))
+        apart = [r for block in blocks for r in self.apart.get(block, ())]
         merged: list[Range] = []
-        for start, stop in ((0, self.seen.exempt), *found, (low, b)):
+        for start, stop in sorted([(0, self.seen.exempt), *apart, (low, b)]):
             start, stop = max(start, visible), min(stop, b)
             if merged and start <= merged[-1][1]:
                 merged[-1] = merged[-1][0], max(stop, merged[-1][1])
@@ -70,19 +74,18 @@ def shares(terms: Terms, found: Plan | None) -> list[Share]:
         return [*groups, Share(_places(rest), Keys(seen), flat=False)] if rest else groups
     first = torch.arange(seen.offset, seen.end, CHUNK)
     low = torch.maximum(found.low, first + 1 - seen.span)
-    reach = (first - low).double().mean(1).tolist()
+    reach: list[float] = (first - low).double().mean(1).tolist()
     for heads in _cheapest(sorted(rest, key=lambda h: reach[h]), reach):
-        heads = sorted(heads)
-        keys = Keys(seen, reach=max(reach[h] for h in heads))
-        lowest = low[heads].amin(0)
+        keys = Keys(seen)
         if bool((found.low[heads] > 0).any()):
-            keys = replace(keys, low=lowest.tolist(), apart=_apart(found, heads))
-        groups.append(Share(_places(heads), keys, flat=False))
+            farthest = max(reach[h] for h in heads)
+            keys = Keys(seen, low[heads].amin(0).tolist(), _apart(found, heads), farthest)
+        groups.append(Share(_places(sorted(heads)), keys, flat=False))
     return groups
 
 
 def _cheapest(heads: list[int], reach: list[float]) -> list[list[int]]:
-    """Cut heads, nearest first, into groups; each costs a loop and, per head, its farthest reach."""
+    """Heads, nearest first, cut into groups: each costs a loop and the farthest reach per head."""
     best: list[tuple[float, int]] = [(0.0, 0)]
     for stop in range(1, len(heads) + 1):
         far = reach[heads[stop - 1]]

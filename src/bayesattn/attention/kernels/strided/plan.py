@@ -13,8 +13,8 @@ a convex function of it, is replaced by its chord between 0 and the largest key.
 
 **What is left out.** Chunks with Σ_m w_m p_im ≤ ε, by three budgets: everything from some distance
 on, if the largest key and weight of all keep it below ε/4; then every chunk below ε/4 divided by
-their number; then, from the far end on, chunks that sum to ε/2. What remains is a range of keys that
-ends at the block, and rarely some chunks apart from it: those with large keys.
+their number; then, from the far end on, chunks that sum to ε/2. What remains is a range of keys
+that ends at the block, and rarely some chunks apart from it: those with large keys.
 
 **Why the result does not change.** The weights w_m make small shares count that meet something
 large. With a = |v_m| / |v| and b = |k_m| / |k|, the largest size in the chunk over the mean size
@@ -31,20 +31,25 @@ row. Each row of E, times its weights, sums to ε at most. So, up to factors of 
     dc'_i   is off by  Σ_j |dS_ij| |t_max - t[i-j]|       ≤ ε |G_i| V / c'
 
 (dS sums to 0 in each row, so that t_max drops out), while rounding in float32 takes eps/2 of the
-terms that are kept. dV, dK and d table gather columns from many rows; all that they miss together is
-as small: Σ_j |dV_j| by ε Σ_i |G_i|, and so on. A parameter of the prior reads d table through ∂t/∂θ,
-which is t (slopes, scales) or t ln r (shapes). The factor 1 + c'|x| covers the first, and ln r, at
-most 14 up to a million keys, leaves less than a float32 sum over so many rows loses.
+terms that are kept. dV, dK and d table gather columns from many rows; all that they miss together
+is as small: Σ_j |dV_j| by ε Σ_i |G_i|, and so on. A parameter of the prior reads d table through
+∂t/∂θ, which is t (slopes, scales) or t ln r (shapes). The factor 1 + c'|x| covers the first, and
+ln r, at most 14 up to a million keys, leaves less than a float32 sum over so many rows loses.
 
-**What is kept.** Heads whose prior falls by less than ln 1/ε in all, heads with a negative factor,
+**What is kept.** Heads whose prior nowhere falls by ln 1/ε, heads with a negative factor,
 and whatever meets NaN or infinity: comparisons are written such that these keep.
 """
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
 
 import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from bayesattn.attention.kernels.strided.sizes import CHUNK, Sizes, measure
 from bayesattn.attention.terms import Terms
@@ -90,14 +95,15 @@ def plan(
     assert table is not None
     table = table.detach()[:, : seen.span]
     limit = math.log(torch.finfo(table.dtype).eps / 8 if tolerance is None else tolerance)
-    fall = table.amax(1) - table.amin(1)
+    highest = _highest(table)
+    fall = table.amax(1) - highest.amin(1)
     if temper is not None:
         fall = torch.where(temper.amin(1) >= 0, fall * temper.detach().amax(1), 0.0)
     heads = (fall > -limit).nonzero()[:, 0]
     if not len(heads):
         return None
     sizes = measure(q, k, v, terms, heads, evidence)
-    judge = _Judge(sizes, _drops(table[heads], sizes), limit, tolerance is None)
+    judge = _Judge(sizes, _drops(highest[heads], sizes.keys.shape[2]), limit, tolerance is None)
     blocks, chunks = sizes.least.shape[2], sizes.keys.shape[2]
     step = max(1, min(_BLOCKS, _PAIRS // chunks))
     parts = [judge(b, min(b + step, blocks)) for b in range(0, blocks, step)]
@@ -116,16 +122,19 @@ def plan(
     return found
 
 
-def _drops(table: Tensor, sizes: Sizes) -> Tensor:
-    """[h, C] the largest t - t_max between a block and a chunk, by how many chunks lie between."""
-    count = sizes.keys.shape[2] + 1
-    line = table.new_full((len(table), count * CHUNK), _UNSEEN)
-    length = min(table.shape[1], count * CHUNK)
-    line[:, :length] = table[:, :length]
-    highest = line.view(len(table), count, CHUNK).amax(2)
-    # chunk m and a block d chunks later are (d - 1) CHUNK + 1 .. (d + 1) CHUNK - 1 apart
-    apart = torch.maximum(highest[:, :-1], highest[:, 1:])
-    return torch.cat([highest[:, :1], apart], 1)[:, :count] - table.amax(1, keepdim=True)
+def _highest(table: Tensor) -> Tensor:
+    """[H, n] the largest log-prior of each CHUNK of distances."""
+    rest = -table.shape[1] % CHUNK
+    return pad(table, (0, rest), value=_UNSEEN).unflatten(1, (-1, CHUNK)).amax(2)
+
+
+def _drops(highest: Tensor, chunks: int) -> Tensor:
+    """[h, chunks] the largest t - t_max between a chunk and a block so many chunks later."""
+    line = pad(highest, (0, max(0, chunks - highest.shape[1])), value=_UNSEEN)[:, :chunks]
+    # d chunks later means (d - 1) CHUNK + 1 .. (d + 1) CHUNK - 1 keys
+    line = torch.maximum(line, line.roll(1, 1))
+    line[:, 0] = highest[:, 0]
+    return line - highest.amax(1, keepdim=True)
 
 
 class _Judge:

@@ -1,5 +1,7 @@
-"""Attention piece by piece: groups of sequences that are cut alike, runs of queries that share
-their first key, and heads that look alike. Each piece is a plain causal band.
+"""Attention piece by piece, each of which is a plain causal band.
+
+Sequences that are cut alike belong together, runs of queries that share their first key, and heads
+that look alike.
 """
 
 import torch
@@ -83,14 +85,15 @@ def differentiate_runs(
             k_run, v_run = (x[keys] for x in own)
             grad_run, q_run, out_run, evidence_run = (x[queries] for x in per_query)
             for share in _shares(q_run, k_run, v_run, here, evidence_run, skip=skip):
-                heads, mine = share.heads, here.heads(share.heads)
-                inputs = [x[:, heads] for x in (grad_run, q_run)]
-                inputs += [_copied_heads(x, heads, num_heads) for x in (k_run, v_run)]
-                inputs += [x[:, heads] for x in (out_run, evidence_run)]
+                heads = share.heads
+                mine = here.heads(heads)
+                q_h, grad_h, out_h = (x[:, heads] for x in (q_run, grad_run, out_run))
+                k_h, v_h = (_copied_heads(x, heads, num_heads) for x in (k_run, v_run))
+                known = grad_h, q_h, k_h, v_h, out_h, evidence_run[:, heads]
                 if share.flat and not wanted[0]:
-                    found = differentiate_flat(*inputs, mine)
+                    found = differentiate_flat(*known, mine)
                 else:
-                    found = differentiate_band(*inputs, mine, share, wanted=wanted)
+                    found = differentiate_band(*known, mine, share, wanted=wanted)
                 sums[0][queries][:, heads] = found[0]
                 for total, part in zip(sums[1:], found[1:3], strict=True):
                     _add_heads(total[keys], part, heads, num_heads)

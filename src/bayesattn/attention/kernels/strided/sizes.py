@@ -4,6 +4,10 @@ Rows are taken in blocks of CHUNK, from the first query on, and keys in chunks o
 both begin together: block b lies on chunk `shift + b`.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
 from typing import NamedTuple
 
 import torch
@@ -14,7 +18,7 @@ from bayesattn.attention.terms import Terms
 
 CHUNK = 128
 """Keys that are kept or left out together, and rows that decide together."""
-_SLACK = 2.0**-14  # of a score: above what float32 rounds in a sum of products
+_SLACK = 2.0**-16  # of |q||k|: above what float32 rounds in a sum of products
 
 
 class Sizes(NamedTuple):
@@ -59,19 +63,16 @@ def measure(
     size = torch.linalg.vector_norm(q, dim=-1, dtype=wide)[:, heads] * abs(scale)
     size = size if content is None else size * content.detach()[heads].abs()
     factor = torch.ones(1, 1, dtype=wide) if temper is None else temper.detach()[heads]
-    if evidence is None:
-        ground = _own(q, k, terms)[:, heads]
-        ground = ground - _SLACK * (ground.abs() + size * norms[0][:, :, seen.offset :])
-    else:
-        ground = evidence[:, heads] - _SLACK * evidence[:, heads].abs()
+    ground = (_own(q, k, terms) if evidence is None else evidence)[:, heads]
+    ground = ground - _SLACK * (ground.abs() + size * top_key)
     level = factor * table[heads, : seen.span].amax(1, keepdim=True) - ground
     factor = factor.expand(len(heads), seen.num_queries)
     low = float("-inf")
     return Sizes(
         ground,
-        _blocks(level, low).amax(-1),
-        _blocks(level + (1 + _SLACK) * size * top_key, low).amax(-1),
-        _blocks(factor, -low).amin(-1),
+        blocks(level, low).amax(-1),
+        blocks(level + (1 + _SLACK) * size * top_key, low).amax(-1),
+        blocks(factor, -low).amin(-1),
         largest[..., 0] / top_key,
         (chunks.sum(3) / count[:, None]).log(),
         largest.log(),
@@ -96,7 +97,8 @@ def _own(q: Tensor, k: Tensor, terms: Terms) -> Tensor:
     return (score if content is None else score * content.detach()) + prior
 
 
-def _blocks(x: Tensor, rest: float) -> Tensor:
+def blocks(x: Tensor, rest: float) -> Tensor:
+    """[..., T] as [..., R, CHUNK]; `rest` where the last block has no rows."""
     return _cut(pad(x, (0, -x.shape[-1] % CHUNK), value=rest))
 
 
