@@ -94,7 +94,7 @@ def plan(
     table, _, temper, seen, _ = terms
     assert table is not None
     table = table.detach()[:, : seen.span]
-    limit = math.log(torch.finfo(table.dtype).eps / 8 if tolerance is None else tolerance)
+    limit = math.log(epsilon(table.dtype) if tolerance is None else tolerance)
     highest = _highest(table)
     fall = table.amax(1) - highest.amin(1)
     if temper is not None:
@@ -120,6 +120,11 @@ def plan(
     found.missed[:, heads] = torch.cat([p[2] for p in parts], 2)
     found.ground[:, heads] = sizes.ground
     return found
+
+
+def epsilon(dtype: torch.dtype) -> float:
+    """Of a row, what it may miss: a quarter of the rounding of its result."""
+    return torch.finfo(dtype).eps / 8
 
 
 def _highest(table: Tensor) -> Tensor:

@@ -57,8 +57,9 @@ def measure(
     around = (before, -(before + end) % CHUNK)
     chunks = torch.stack([_cut(pad(x, around)) for x in norms], dim=-1)  # [N, h, C, CHUNK, 2]
     count = _cut(pad(torch.ones(end, dtype=wide), around)).sum(-1)
-    largest = chunks.amax(3)
-    top_key = largest[..., 0].amax(-1, keepdim=True).clamp(min=torch.finfo(wide).tiny)
+    tiny = torch.finfo(wide).tiny  # so that nothing is as large as nothing
+    largest, mean = chunks.amax(3).clamp(min=tiny), (chunks.sum(3) / count[:, None]).clamp(min=tiny)
+    top_key = largest[..., 0].amax(-1, keepdim=True)
 
     size = torch.linalg.vector_norm(q, dim=-1, dtype=wide)[:, heads] * abs(scale)
     size = size if content is None else size * content.detach()[heads].abs()
@@ -74,7 +75,7 @@ def measure(
         blocks(level + (1 + _SLACK) * size * top_key, low).amax(-1),
         blocks(factor, -low).amin(-1),
         largest[..., 0] / top_key,
-        (chunks.sum(3) / count[:, None]).log(),
+        mean.log(),
         largest.log(),
         (seen.offset + before) // CHUNK,
         before,
