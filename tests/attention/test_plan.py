@@ -136,8 +136,8 @@ def test_wherever_the_queries_are(place, generator):
     seen = {"window": {"window": 90}, "exempt": {"exempt": 21}}.get(place, {})
     terms, whole = terms_of(q, Laplace(4, slopes=[4.0, 2.0, 1.0, 0.7]), SSMax(4), **seen)
     found = plan(q, k, v, terms)
-    repeated = k.repeat_interleave(4 // k.shape[1], 1)
-    mass, count = left_out(q, repeated, v.repeat_interleave(4 // v.shape[1], 1), terms, whole, found)
+    k, v = (x.repeat_interleave(4 // x.shape[1], 1) for x in (k, v))
+    mass, count = left_out(q, k, v, terms, whole, found)
     assert mass <= EPSILON * 1.001
     assert count > 0.1 * whole.seen.mask(q.device).sum()
     if place == "exempt":

@@ -1,12 +1,12 @@
-"""Skipping changes nothing: outputs and all gradients with it, without it, and by the definition."""
+"""Skipping changes nothing: outputs and gradients with it, without it and by the definition."""
 
 import pytest
 import torch
 
 from bayesattn import SSMax, attend
-from bayesattn.attention.kernels.strided import backward, flat, forward, plan, runs
+from bayesattn.attention.kernels.strided import backward, forward, plan, runs
 from bayesattn.priors import Bucketed, GeneralizedGaussian, Laplace
-from tests.attention.scenes import Scene, assert_same, everything, small_chunks
+from tests.attention.scenes import Scene, assert_same, count_pairs, everything, small_chunks
 
 LENGTH, CHUNK = 200, 8
 
@@ -22,29 +22,7 @@ def chunks(monkeypatch):
 
 @pytest.fixture
 def pairs(monkeypatch):
-    """Pairs of queries and keys that were computed, by pass."""
-    counted = {"forward": 0, "backward": 0, "flat": 0}
-    part, tile, torchs = forward.Parts._flash, backward._Tiles._tile, flat.flash
-
-    def count(name, many):
-        counted[name] += many
-
-    def counting_part(self, q, bias, a, b, lo, hi):
-        count("forward", q.shape[0] * q.shape[1] * (b - a) * (hi - lo))
-        return part(self, q, bias, a, b, lo, hi)
-
-    def counting_tile(self, a, b, lo, hi, *rest):
-        count("backward", self.q.shape[0] * (b - a) * (hi - lo))
-        return tile(self, a, b, lo, hi, *rest)
-
-    def counting_flash(q, k, *rest, **options):
-        count("flat", q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2])
-        return torchs(q, k, *rest, **options)
-
-    monkeypatch.setattr(forward.Parts, "_flash", counting_part)
-    monkeypatch.setattr(backward._Tiles, "_tile", counting_tile)
-    monkeypatch.setattr(flat, "flash", counting_flash)
-    return counted
+    return count_pairs(monkeypatch)
 
 
 class Changed(Scene):
@@ -59,9 +37,7 @@ class Changed(Scene):
 
 
 def scene(change=lambda q, k, v: None, groups=4, batch=1, queries=LENGTH, **visibility):
-    made = Changed(
-        batch=batch, groups=groups, queries=queries, keys=LENGTH, visibility=visibility
-    )
+    made = Changed(batch=batch, groups=groups, queries=queries, keys=LENGTH, visibility=visibility)
     object.__setattr__(made, "change", change)
     return made
 
@@ -101,7 +77,7 @@ def ssmax(name, dtype):
 def compare(made, prior=mixed, temper="none"):
     """With skipping, without it, and by the definition.
 
-    In float32; and in float64 with what float32 may miss, so that the error of skipping shows alone.
+    In float32; and in float64 with what float32 may miss, which shows the error of skipping alone.
     """
     wide, single = torch.float64, torch.float32
     bare = {n: x for n, x in made.visibility.items() if n != "skip"}
@@ -132,6 +108,21 @@ CONTENT = {
     "spikes": spikes,
     "own key is worst": lambda q, k, v: k.copy_(-2 * q[:, : k.shape[1]]),
     "no keys": lambda q, k, v: k.zero_(),
+}
+DOCUMENTS = (torch.arange(LENGTH) > 110).long().expand(2, -1)
+PLACES = {
+    "window": {"window": 60},
+    "exempt": {"exempt": 5},
+    "exempt in a window": {"exempt": 30, "window": 90},
+    "padding": {"batch": 2, "padding": torch.tensor([0, 77])},
+    "padding alike": {"batch": 3, "padding": torch.tensor([30, 0, 30])},
+    "documents": {"batch": 2, "documents": DOCUMENTS},
+    "documents, exempt": {"batch": 2, "documents": DOCUMENTS, "exempt": 9},
+    "grouped": {"groups": 2},
+    "one group, exempt": {"groups": 1, "exempt": 4},
+    "last queries": {"queries": 90},
+    "last queries, exempt": {"queries": 67, "exempt": 3},
+    "static cache": {"queries": 50, "offset": 101},
 }
 TEMPERS = ["none", "content", "content+prior", "horizon", "negative"]
 
@@ -167,26 +158,9 @@ def test_a_far_key_that_beats_the_prior_by_a_margin(row, key, nats):
 
 
 @pytest.mark.parametrize("temper", ["none", "content+prior", "horizon"])
-@pytest.mark.parametrize(
-    "place",
-    [
-        {"window": 60},
-        {"exempt": 5},
-        {"exempt": 30, "window": 90},
-        {"batch": 2, "padding": torch.tensor([0, 77])},
-        {"batch": 2, "documents": (torch.arange(LENGTH) > 110).long().expand(2, -1)},
-        {"batch": 2, "documents": (torch.arange(LENGTH) > 110).long().expand(2, -1), "exempt": 9},
-        {"batch": 3, "padding": torch.tensor([30, 0, 30])},
-        {"groups": 2},
-        {"groups": 1, "exempt": 4},
-        {"queries": 90},
-        {"queries": 67, "exempt": 3},
-        {"queries": 50, "offset": 101},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("place", PLACES)
 def test_wherever_keys_are(place, temper):
-    compare(scene(**place), temper=temper)
+    compare(scene(**PLACES[place]), temper=temper)
 
 
 @pytest.mark.parametrize("order", [(3, 0, 3, 1), (0, 3, 1, 3), (3, 3, 3, 3), (0, 0, 0, 0)])
@@ -241,19 +215,8 @@ def test_what_is_fixed_needs_no_gradient(fixed, scope):
             temper = SSMax(4, init=0.7, scope=scope).to(dtype)
             for module in {"prior": [prior], "ssmax": [temper], "both": [prior, temper]}[fixed]:
                 module.requires_grad_(False)
-            results.append(everything(scene(queries=queries), prior, temper, kernel, dtype)
-                           if temper.scale.requires_grad else
-                           frozen(scene(queries=queries), prior, temper, kernel, dtype))  # fmt: skip
+            results.append(everything(scene(queries=queries), prior, temper, kernel, dtype))
         assert_same(results[1], results[0], 5e-5)
-
-
-def frozen(made, prior, temper, kernel, dtype):
-    *inputs, grad = made.tensors(dtype)
-    leaves = [x.requires_grad_() for x in inputs]
-    leaves += [p for p in prior.parameters() if p.requires_grad]
-    out = attend(*leaves[:3], prior, ssmax=temper, kernel=kernel)
-    found = torch.autograd.grad(out, leaves, grad)
-    return {"output": out.detach()} | {str(n): g for n, g in enumerate(found)}
 
 
 def test_bfloat16():
