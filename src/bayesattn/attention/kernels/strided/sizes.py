@@ -55,10 +55,11 @@ def measure(
 
     norms = [torch.linalg.vector_norm(x, dim=-1, dtype=wide)[:, shared] for x in (k, v)]
     around = (before, -(before + end) % CHUNK)
-    chunks = torch.stack([_cut(pad(x, around)) for x in norms], dim=-1)  # [N, h, C, CHUNK, 2]
+    chunks = [_cut(pad(x, around)) for x in norms]
     count = _cut(pad(torch.ones(end, dtype=wide), around)).sum(-1)
     tiny = torch.finfo(wide).tiny  # so that nothing is as large as nothing
-    largest, mean = chunks.amax(3).clamp(min=tiny), (chunks.sum(3) / count[:, None]).clamp(min=tiny)
+    largest = torch.stack([x.amax(-1) for x in chunks], -1).clamp(min=tiny)
+    mean = torch.stack([x.sum(-1) / count for x in chunks], -1).clamp(min=tiny)
     top_key = largest[..., 0].amax(-1, keepdim=True)
 
     size = torch.linalg.vector_norm(q, dim=-1, dtype=wide)[:, heads] * abs(scale)
