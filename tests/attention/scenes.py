@@ -7,6 +7,15 @@ import torch
 from torch import Tensor
 
 from bayesattn import SSMax, attend
+from bayesattn.attention.kernels.strided import (
+    backward,
+    flat,
+    forward,
+    heads,
+    plan,
+    runs,
+    sizes,
+)
 from bayesattn.priors import GeneralizedGaussian, Prior
 
 HORIZON = 5
@@ -33,6 +42,38 @@ class Scene:
             torch.randn(self.batch, *s, self.width, generator=draw, dtype=torch.float64).to(dtype)
             for s in shapes
         )
+
+
+def small_chunks(monkeypatch: Any, chunk: int) -> None:
+    """Chunks of so few keys, and a plan however short the sequence."""
+    for module in (sizes, plan, heads, forward):
+        monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(heads, "_LOOP", 2 * chunk)
+    monkeypatch.setattr(runs, "_WORTH", 0)
+    monkeypatch.setattr(runs, "_FEW", 1)
+
+
+def count_pairs(monkeypatch: Any) -> dict[str, int]:
+    """Pairs of queries and keys that the strided kernel computes, by pass; flat heads apart."""
+    counted = {"forward": 0, "backward": 0, "flat": 0}
+    part, tile, plain = forward.Parts._flash, backward._Tiles._tile, flat.flash
+
+    def counting_part(self: Any, q: Tensor, bias: Tensor, a: int, b: int, lo: int, hi: int) -> Any:
+        counted["forward"] += q.shape[0] * q.shape[1] * (b - a) * (hi - lo)
+        return part(self, q, bias, a, b, lo, hi)
+
+    def counting_tile(self: Any, a: int, b: int, lo: int, hi: int, *rest: Any) -> None:
+        counted["backward"] += self.q.shape[0] * (b - a) * (hi - lo)
+        tile(self, a, b, lo, hi, *rest)
+
+    def counting_flash(q: Tensor, k: Tensor, *rest: Any, **options: Any) -> Any:
+        counted["flat"] += q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+        return plain(q, k, *rest, **options)
+
+    monkeypatch.setattr(forward.Parts, "_flash", counting_part)
+    monkeypatch.setattr(backward._Tiles, "_tile", counting_tile)
+    monkeypatch.setattr(flat, "flash", counting_flash)
+    return counted
 
 
 def ggd(heads: int, beta: float, dtype: torch.dtype = torch.float64) -> GeneralizedGaussian:
@@ -63,7 +104,7 @@ def everything(
     leaves = [x.requires_grad_() for x in inputs]
     named = dict(zip("qkv", leaves, strict=True))
     named |= {f"prior.{n}": p for n, p in prior.named_parameters() if p.requires_grad}
-    if temper is not None:
+    if temper is not None and temper.scale.requires_grad:
         named["ssmax"] = temper.scale
     out = attend(*leaves, prior, ssmax=temper, kernel=kernel, **scene.visibility)
     grads = torch.autograd.grad(out, list(named.values()), grad, allow_unused=True)

@@ -6,7 +6,7 @@ import torch
 from bayesattn import attend
 from bayesattn.attention.kernels.strided import backward, forward
 from bayesattn.priors import make_prior
-from tests.attention.scenes import Scene, assert_same, everything, ggd, ssmax
+from tests.attention.scenes import Scene, assert_same, everything, ggd, small_chunks, ssmax
 
 BETAS = [-0.6, 0.0, 0.5, 1.0, 2.0]
 SCOPES = [None, "content", "content+prior", "horizon"]
@@ -39,8 +39,9 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(forward, "_TILE_KEYS", {"near": 3, "far": 5})
     monkeypatch.setattr(forward, "_LONG", 15)
     monkeypatch.setattr(forward, "_LONG_BLOCK", 10)
-    monkeypatch.setattr(backward, "tile_shape", lambda end: (5, 7))
+    monkeypatch.setattr(backward, "tile_shape", lambda end, reach: (5, 7))
     monkeypatch.setattr(backward, "_TILE_ELEMENTS", 9 * 5 * 12)
+    small_chunks(monkeypatch, 3)
 
 
 @pytest.mark.parametrize("visibility", VISIBILITIES)

@@ -81,7 +81,7 @@ def test_attention_is_that_of_the_definition(used, scene):
     ssmax = SSMax(heads, init=0.4)
     options = {"window": {"window": 4500}, "exempt": {"exempt": 700}}.get(scene, {})
     with torch.no_grad():
-        found = attend(q, k, v, prior, ssmax=ssmax, kernel="strided", **options)
+        found = attend(q, k, v, prior, ssmax=ssmax, kernel="strided", skip=False, **options)
         some, last = slice(3740, 3940), 3940  # both sides of a block's edge
         exact = attend(
             q[:, :, some].double(),

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from bayesattn import attend
-from bayesattn.attention.kernels import skipping
 from bayesattn.priors import GeneralizedGaussian, Laplace
-from tests.attention.scenes import Scene, ggd, ssmax
+from tests.attention.scenes import Scene, count_pairs, ggd, ssmax
 
 RULES = {
     "causal": {},
@@ -49,7 +48,7 @@ CHUNKS = {
 @pytest.mark.parametrize("scope", [None, "content", "content+prior", "horizon"])
 @pytest.mark.parametrize("queries", [300, 1])
 def test_a_chunk_after_a_cache_is_below_the_bound(queries, scope, rule, monkeypatch):
-    counted = count_keys(monkeypatch)
+    counted = count_pairs(monkeypatch)
     scene = Scene(groups=2, queries=queries, keys=900, visibility=CHUNKS[rule])
     q, k, v, _ = scene.tensors()
     prior, temper = ggd(4, 0.9), ssmax(4, scope)
@@ -60,7 +59,7 @@ def test_a_chunk_after_a_cache_is_below_the_bound(queries, scope, rule, monkeypa
     assert (error <= found.bound).all()
     assert found.bound.max() <= 1e-6 * float(v.amax() - v.amin()) + 1e-10
     if rule == "causal" and queries > 1:
-        assert sum(counted) < 4 * queries * 900 * 0.8, "nothing was skipped"
+        assert counted["forward"] < 8 * queries * 900 * 0.8, "nothing was skipped"
 
 
 def test_chunks_give_what_the_whole_gives():
@@ -89,29 +88,16 @@ def test_adversarial_keys_are_not_skipped():
     assert plan[0, :, 599, 3].max() > 0.5, "the test has no power: nobody looks at the far key"
 
 
-def count_keys(monkeypatch):
-    counted = []
-
-    class Counting(skipping.Parts):
-        def __call__(self, q, temper, a, b, lo, hi):
-            counted.append((b - a) * (hi - lo))
-            return super().__call__(q, temper, a, b, lo, hi)
-
-    monkeypatch.setattr(skipping, "Parts", Counting)
-    return counted
-
-
-def test_local_heads_skip_and_far_heads_do_not(monkeypatch):
-    counted = count_keys(monkeypatch)
-    q, k, v, _ = Scene(batch=1, heads=2, groups=2, queries=2048, keys=2048).tensors()
-    prior = GeneralizedGaussian(2).double()
+@pytest.mark.parametrize("beta", [1.0, -0.3])
+def test_local_heads_skip_and_far_heads_do_not(beta, monkeypatch):
+    counted = count_pairs(monkeypatch)
+    q, k, v, _ = Scene(batch=1, heads=1, groups=1, queries=2048, keys=2048).tensors()
+    prior = GeneralizedGaussian(1).double()
     with torch.no_grad():
-        prior.theta_beta.copy_(torch.tensor([1.0, -0.3]))
+        prior.theta_beta.fill_(beta)
         attend(q, k, v, prior, tolerance=1e-6)
-    blocks = len(counted) // 2
-    local, far = sum(counted[:blocks]), sum(counted[blocks:])
-    assert far >= 2048 * 2048 / 2
-    assert local < far / 3
+    everything = 2048 * 2048 / 2
+    assert counted["forward"] >= everything if beta < 0 else counted["forward"] < everything / 2
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_operator_registration(temper):
     table = ggd(4, 0.5, torch.float32).table(21).detach().requires_grad_()
     factor = torch.rand(2, 4, 21, requires_grad=True) if temper else None
     first = torch.zeros(2, 21, dtype=torch.int64)
-    args = (q, k, v, table, factor, factor, first, 0, None, 0, 0.3)
+    args = (q, k, v, table, factor, factor, first, 0, None, 0, 0.3, True)
     torch.library.opcheck(_strided, args, atol=1e-4, rtol=1e-4)
 
 

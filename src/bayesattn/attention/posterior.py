@@ -6,6 +6,7 @@ Shapes: B batch, H query heads, G key/value heads, T queries, S keys, D head wid
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
 import torch
@@ -18,8 +19,9 @@ from bayesattn.attention.kernels.dense import decompose as _decompose
 from bayesattn.attention.kernels.flex import flex
 from bayesattn.attention.kernels.skipping import certified
 from bayesattn.attention.kernels.strided import strided
+from bayesattn.attention.rows import Stretch, stretches
 from bayesattn.attention.ssmax import SSMax
-from bayesattn.attention.terms import Terms
+from bayesattn.attention.terms import Terms, table_of
 from bayesattn.attention.visibility import Visibility, first_visible
 from bayesattn.priors import Prior
 
@@ -44,10 +46,12 @@ class _More(TypedDict, total=False):
     documents: Tensor | None
     padding: Tensor | None
     offset: int | None
+    rows: Sequence[int] | Tensor | None
     window: int | None
     exempt: int
     scale: float | None
     kernel: Kernel
+    skip: bool
 
 
 @overload
@@ -78,10 +82,12 @@ def attend(
     documents: Tensor | None = None,
     padding: Tensor | None = None,
     offset: int | None = None,
+    rows: Sequence[int] | Tensor | None = None,
     window: int | None = None,
     exempt: int = 0,
     scale: float | None = None,
     kernel: Kernel = "auto",
+    skip: bool = True,
     tolerance: float | None = None,
     decompose: bool = False,
 ) -> Tensor | Certified | Decomposed:
@@ -99,44 +105,87 @@ def attend(
         padding: [B] number of left-padding keys. Rows of padding give 0.
         offset: index of the first query among the keys; S - T by default. With a static cache the
             number of tokens already in it: rows beyond the last query are never read.
+        rows: [T] index of each query among the keys, increasing, if they do not follow each other:
+            the rows that somebody reads. The others are not computed.
         window: number of most recent keys a query sees, itself included.
         exempt: number of leading keys (of each sequence or document) whose log-prior is 0 whatever
             their distance: headers, sinks and instructions are not far away.
         scale: factor of q·k, 1/√D by default.
         kernel: one of `KERNELS`; "auto" picks by device and logs its choice at debug level.
+        skip: leave out keys that together hold less of a row than its rounding in float32, forward
+            and backward, where a kernel can (strided); False computes everything.
         tolerance: skip keys that provably hold less than this share of the posterior, and return
             `Certified`. CPU, inference only.
         decompose: return `Decomposed`, the factors of Theorem 1. Quadratic memory.
     """
     check.check_tensors(q, k, v)
-    num_queries = q.shape[2]
-    offset = k.shape[2] - num_queries if offset is None else offset
-    check.check_place(q, k, offset, window, exempt)
-    check.check_first(q, offset + num_queries, documents, padding)
-    first = first_visible(num_queries, offset, documents, padding)
-    seen = Visibility(num_queries, offset, first, window, exempt)
-    check.check_prior(q, prior, seen.span)
+    if rows is None:
+        parts = [Stretch(slice(None), k.shape[2] - q.shape[2] if offset is None else offset)]
+    elif offset is None:
+        parts = stretches(rows, q.shape[2], k.shape[2])
+    else:
+        raise ValueError("rows says where each query is; leave offset out")
+    if decompose and tolerance is not None:
+        raise ValueError("decompose=True is exact; leave tolerance out")
+    last = q[:, :, parts[-1].queries]
+    check.check_place(last, k, parts[-1].offset, window, exempt)
+    end = parts[-1].offset + last.shape[2]
+    check.check_first(q, end, documents, padding)
+    span = end if window is None else min(end, window)
+    check.check_prior(q, prior, span)
     check.check_ssmax(q, ssmax)
 
-    terms = Terms.of(q, prior, ssmax, seen, scale)
-    if decompose:
-        if tolerance is not None:
-            raise ValueError("decompose=True is exact; leave tolerance out")
-        return _decompose(q, k, v, terms)
+    table = table_of(prior, span, torch.promote_types(q.dtype, torch.float32))
+    results: list[Tensor | Certified | Decomposed] = []
+    for part in parts:
+        some = q[:, :, part.queries]
+        first = first_visible(some.shape[2], part.offset, documents, padding)
+        seen = Visibility(some.shape[2], part.offset, first, window, exempt)
+        terms = Terms.of(some, table, ssmax, seen, scale)
+        if decompose:
+            results.append(_decompose(some, k, v, terms))
+        else:
+            results.append(_attend(some, k, v, terms, kernel, skip, tolerance))
+    return results[0] if len(results) == 1 else _joined(results)
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms,
+    kernel: Kernel,
+    skip: bool,
+    tolerance: float | None,
+) -> Tensor | Certified:
+    """One stretch of queries, by the kernel that is asked for or fits best."""
+    seen = terms.seen
     inputs = (q, k, v, terms.table, terms.content)
     grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     kernel = _choose(kernel, q, seen, grad, tolerance)
     if kernel != "strided" and tolerance is None:
         return (flex if kernel == "flex" else dense)(q, k, v, terms)
     if terms.table is None:
-        causal = first is None and window is None and (offset == 0 or num_queries == 1)
-        if causal and tolerance is None:
+        whole = seen.offset == 0 or seen.num_queries == 1
+        if whole and seen.first is None and seen.window is None and tolerance is None:
             return _plain(terms.heat(q), k[:, :, : seen.end], v[:, :, : seen.end], terms.scale)
         wide = torch.promote_types(q.dtype, torch.float32)
         terms = terms._replace(table=q.new_zeros(q.shape[1], seen.span, dtype=wide))
     if tolerance is None:
-        return strided(q, k, v, terms)
+        return strided(q, k, v, terms, skip=skip)
     return Certified(*certified(q, k, v, terms, tolerance))
+
+
+def _joined(parts: list[Tensor | Certified | Decomposed]) -> Tensor | Certified | Decomposed:
+    """Results of several stretches as one, row after row."""
+    certified = [part for part in parts if isinstance(part, Certified)]
+    if certified:
+        bounds = torch.stack([part.bound for part in certified])
+        return Certified(torch.cat([part.output for part in certified], dim=2), bounds.amax(0))
+    factors = [part for part in parts if isinstance(part, Decomposed)]
+    if factors:
+        return Decomposed(*(torch.cat(same, dim=2) for same in zip(*factors, strict=True)))
+    return torch.cat([part for part in parts if isinstance(part, Tensor)], dim=2)
 
 
 def _choose(

@@ -62,7 +62,7 @@ class Terms(NamedTuple):
         seen = Visibility(run.stop - run.start, offset, None, self.seen.window, self.seen.exempt)
         return Terms(self.table, content, temper, seen, self.scale)
 
-    def heads(self, some: slice) -> "Terms":
+    def heads(self, some: slice | Tensor) -> "Terms":
         """Those of some heads of a run."""
         table, content, temper = (None if x is None else x[some] for x in self[:3])
         return Terms(table, content, temper, self.seen, self.scale)

@@ -19,30 +19,43 @@ import torch
 from torch import Tensor
 
 from bayesattn.attention.kernels.strided.band import Band, scratch, split_first, unskew
+from bayesattn.attention.kernels.strided.heads import Share
 from bayesattn.attention.terms import Terms
 
 _LOG2_E = math.log2(math.e)
 _TILE_ELEMENTS = 1 << 20
 
 
-def tile_shape(end: int) -> tuple[int, int]:
-    """Queries and keys per tile."""
-    return (64, 2048) if end <= 2048 else (128, 512)
+def tile_shape(end: int, reach: float) -> tuple[int, int]:
+    """Queries and keys per tile; a head that looks at few keys takes them at once."""
+    if end <= 2048:
+        return 64, 2048
+    return (128, 512) if reach > 768 else (128, 1024)
 
 
 def differentiate_band(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, evidence: Tensor, terms: Terms
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    evidence: Tensor,
+    terms: Terms,
+    share: Share,
+    *,
+    wanted: tuple[bool, bool] = (True, True),
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of q, k, v, table, content and temper; arguments as in `attend_band`.
 
-    Those of content and temper are [N, H, T], one for each sequence.
+    Those of content and temper are [N, H, T], one for each sequence. Those of table and temper are
+    0 where they are not `wanted`.
     """
     table, content, temper, seen, scale = terms
     assert table is not None
     batch, heads, num_queries, width = q.shape
     end = seen.end
     wide = torch.promote_types(q.dtype, torch.float32)
-    rows, keys = tile_shape(end)
+    rows, keys = tile_shape(end, share.keys.reach)
     rows, keys = min(rows, num_queries), min(keys, end)
     band = Band.of(table.to(wide) * _LOG2_E, seen, rows)
 
@@ -74,6 +87,8 @@ def differentiate_band(
                 torch.cat([grad[part], -delta[part]], -1).flip(1),
                 _with_ones(k[part]),
                 _with_ones(v[part]),
+                share,
+                wanted,
                 (rows, keys),
                 work,
             )
@@ -104,6 +119,8 @@ class _Tiles:
     grad: Tensor
     k: Tensor
     v: Tensor
+    share: Share
+    wanted: tuple[bool, bool]
     shape: tuple[int, int]
     work: InitVar[Tensor]
     clear: torch.Size | None = None
@@ -123,48 +140,68 @@ class _Tiles:
         for a in range(end - num_queries, end, rows):
             b = min(a + rows, end)
             dq_block = torch.zeros_like(dq[:, : b - a])
-            for lo in range(self.band.lowest(a), b, keys):
-                self._tile(a, b, lo, min(lo + keys, b), dq_block, dk, dv)
+            for low, high in self.share.keys.ranges(a, b):
+                step = math.ceil((high - low) / math.ceil((high - low) / keys))  # alike
+                for lo in range(low, high, step):
+                    self._tile(a, b, lo, min(lo + step, high), dq_block, dk, dv)
             dq[:, a - end + num_queries : b - end + num_queries] = dq_block.flip(1)
 
     def _tile(self, a: int, b: int, lo: int, hi: int, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
-        band, width = self.band, dq.shape[2]
+        width = dq.shape[2]
         many, rows, cols = self.q.shape[0], b - a, hi - lo
-        block = slice(band.end - b, band.end - a)
+        block = slice(self.band.end - b, self.band.end - a)
         q, grad, k, v = self.q[:, block], self.grad[:, block], self.k[:, lo:hi], self.v[:, lo:hi]
-        temper = None if self.temper is None else self.temper[:, block]
 
         posterior = self.posterior[: many * rows * cols].view(many, rows, cols)
-        if temper is None and lo >= band.exempt:
-            bias = band.view(a, b, lo, hi)
-        else:
-            bias = band.tempered(temper, a, b, lo, hi, self.product)
-        split_first(posterior, self.lead).copy_(bias)
-        posterior.baddbmm_(q, k.transpose(1, 2))
+        self._scores(q, k, a, b, lo, hi, out=posterior)
         torch.exp2(posterior, out=posterior)
         self._lone(posterior, a).round_()
         dv[:, lo:hi].baddbmm_(posterior.transpose(1, 2), grad[..., :width])
 
         product = self.product[: many * rows * cols].view(many, rows, cols)
         torch.bmm(grad, v.transpose(1, 2), out=product)
-        skewed = self.skewed[: many * rows * (cols + rows - 1)].view(many, rows, -1)
-        if self.clear != skewed.shape:  # what lies outside the matrix is never written again
-            skewed.zero_()
-            self.clear = skewed.shape
-        ds = unskew(skewed, cols)
+        ds, skewed = product, None
+        if any(self.wanted):
+            skewed = self.skewed[: many * rows * (cols + rows - 1)].view(many, rows, -1)
+            if self.clear != skewed.shape:  # what lies outside the matrix is never written again
+                skewed.zero_()
+                self.clear = skewed.shape
+            ds = unskew(skewed, cols)
         torch.mul(posterior, product, out=ds)
         self._lone(ds, a).zero_()
         dq.baddbmm_(ds, k[..., :width])
         dk[:, lo:hi].baddbmm_(ds.transpose(1, 2), q[..., :width])
+        if skewed is not None:
+            ds[:, :, : max(0, self.band.exempt - lo)] = 0.0
+            self._add_prior(skewed, block, self.band.columns(a, b, lo, hi))
 
-        ds[:, :, : max(0, band.exempt - lo)] = 0.0
-        columns = band.columns(a, b, lo, hi)
-        diagonals = split_first(skewed, self.lead)
-        if temper is None or self.dtemper is None:
-            self.dline[:, columns] += split_first(skewed.sum(1), self.lead).sum(0)
+    def _scores(self, q: Tensor, k: Tensor, a: int, b: int, lo: int, hi: int, out: Tensor) -> None:
+        """Base-2 logarithms of the posterior of queries b-1 .. a over keys lo .. hi-1."""
+        band = self.band
+        if self.share.flat and hi <= a + 1:
+            torch.bmm(q, k.transpose(1, 2), out=out)
+            return
+        temper = None if self.temper is None else self.temper[:, band.end - b : band.end - a]
+        if self.share.flat:
+            bias = band.hidden(a, b, lo, hi)
+        elif temper is None and lo >= band.exempt:
+            bias = band.view(a, b, lo, hi)
         else:
-            self.dline[:, columns] += (temper[:, None] @ diagonals)[:, :, 0].sum(0)
-            line = band.reversed[:, columns, None]
+            bias = band.tempered(temper, a, b, lo, hi, self.product)
+        split_first(out, self.lead).copy_(bias)
+        out.baddbmm_(q, k.transpose(1, 2))
+
+    def _add_prior(self, skewed: Tensor, block: slice, columns: slice) -> None:
+        """Gradients of table and temper from dS, whose diagonals are columns here."""
+        diagonals = split_first(skewed, self.lead)
+        if self.temper is None or self.dtemper is None:
+            self.dline[:, columns] += split_first(skewed.sum(1), self.lead).sum(0)
+            return
+        if self.wanted[0]:
+            temper = self.temper[:, None, block]
+            self.dline[:, columns] += (temper @ diagonals)[:, :, 0].sum(0)
+        if self.wanted[1] and not self.share.flat:
+            line = self.band.reversed[:, columns, None]
             self.dtemper[:, :, block] += (diagonals @ line)[..., 0] / _LOG2_E
 
     def _lone(self, tile: Tensor, a: int) -> Tensor:

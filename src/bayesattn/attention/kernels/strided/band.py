@@ -59,8 +59,14 @@ class Band:
         """[H, b-a, hi-lo] log-prior of queries b-1 .. a against keys lo .. hi-1, not copied."""
         return self._over(self.masked, a, b, lo, hi)
 
+    def hidden(self, a: int, b: int, lo: int, hi: int) -> Tensor:
+        """[1, b-a, hi-lo] 0 where the key is visible, -inf elsewhere."""
+        columns = self.columns(a, b, lo, hi)
+        line = self.masked[:1, columns] - self.reversed[:1, columns]
+        return line.as_strided((1, b - a, hi - lo), (1, 1, 1))
+
     def _over(self, line: Tensor, a: int, b: int, lo: int, hi: int) -> Tensor:
-        """The same over any line [.., end + block - 1] of values by reversed distance."""
+        """The same over a line [H, end + block - 1] of values by reversed distance."""
         start = line.storage_offset() + self.end - b + lo
         return line.as_strided((line.shape[0], b - a, hi - lo), (line.shape[1], 1, 1), start)
 
@@ -82,8 +88,7 @@ class Band:
             tile = out[: heads * rows * (hi - lo)].view(heads, rows, hi - lo)
             torch.mul(self._over(self.reversed, a, b, lo, hi), temper[:, :, None], out=tile)
             if hi > (first := max(lo, a + 1)):  # later than some of the queries
-                hidden = self.masked[:1] - self.reversed[:1]
-                tile[:, :, first - lo :] += self._over(hidden, a, b, first, hi)
+                tile[:, :, first - lo :] += self.hidden(a, b, first, hi)
             return tile
         line = self.reversed[:, None, self.columns(a, b, lo, hi)]
         width = line.shape[2]

@@ -5,6 +5,8 @@ from torch import Tensor
 
 from bayesattn.attention.kernels.strided.band import INVISIBLE, Band, scratch, split_first
 from bayesattn.attention.kernels.strided.far import FarKeys, far_keys, smooth
+from bayesattn.attention.kernels.strided.heads import Keys, Range
+from bayesattn.attention.kernels.strided.sizes import CHUNK
 from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Visibility
 
@@ -13,6 +15,7 @@ from bayesattn.attention.visibility import Visibility
 _BLOCKS = (768, 2048)
 _DIAGONAL = 256
 _FAR = 768  # keys before a block that are worth a call of their own
+_WIDE = 4  # keys that a block looks back, in blocks, lest most of its rows see too many
 # A bias that has to be written out is best read again from cache: so many elements at a time, of
 # at least two heads, so that two threads have one each.
 _TILE_ELEMENTS = 1 << 21
@@ -27,15 +30,17 @@ Mean = tuple[Tensor, Tensor]
 """Posterior mean [N, H, T, D] over some keys, and their log-evidence [N, H, T]."""
 
 
-def flash(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Mean:
+def flash(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, *, causal: bool = False
+) -> Mean:
     """Attention with an additive bias, and the log-sum-exp of its scores."""
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, 0.0, False, attn_mask=bias, scale=scale
+        q, k, v, 0.0, causal, attn_mask=bias, scale=scale
     )
 
 
 def attend_band(
-    q: Tensor, k: Tensor, v: Tensor, terms: Terms, out: Tensor, evidence: Tensor
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms, keys: Keys, out: Tensor, evidence: Tensor
 ) -> None:
     """Posterior mean and log-evidence of the queries of one run.
 
@@ -44,6 +49,7 @@ def attend_band(
         k: [N, H, S, D] or [G, H/G, S, D].
         v: like k.
         terms: of the run, see `Terms.at`.
+        keys: those that are needed.
         out: where the posterior mean goes, shaped like q.
         evidence: where the log-evidence goes, [N, H, T] or [G, H/G, T].
     """
@@ -58,7 +64,7 @@ def attend_band(
         out.copy_(o)
         evidence.copy_(e)
         return
-    block = _block(seen, tempered=temper is not None)
+    block = _block(seen, keys, tempered=temper is not None)
     if temper is not None:
         # heads in groups that share their keys stay together
         group = 1 if q.shape[1] == heads else q.shape[1]
@@ -68,32 +74,36 @@ def attend_band(
                 some = slice(h, min(h + step, heads))
                 q_h, k_h, v_h = (_heads(x, some, heads) for x in (q, k, v))
                 out_h, evidence_h = (_heads(x, some, heads) for x in (out, evidence))
-                attend_band(q_h, k_h, v_h, terms.heads(some), out_h, evidence_h)
+                attend_band(q_h, k_h, v_h, terms.heads(some), keys, out_h, evidence_h)
             return
     parts = Parts(k, v, Band.of(table, seen, block), scale, lead)
     b = seen.offset
     while b < end:
         a = b
-        far = a - parts.band.lowest(a) >= _FAR
+        far = a - keys.ranges(a, a + 1)[-1][0] >= _FAR
         b = min(a + (block if far else min(block, _DIAGONAL)), end)
         rows = slice(a - seen.offset, b - seen.offset)
         factor = None if temper is None else temper[:, rows].flip(1)
         flipped = q[:, :, rows].flip(2)
         if content is not None:
             flipped.mul_(split_first(content[:, rows].flip(1), lead)[..., None])
-        o, e = _attend_block(parts, flipped, factor, a, b)
+        o, e = _attend_block(parts, flipped, factor, a, b, keys.ranges(a, b))
         out[:, :, rows] = o.flip(2)  # with out= torch would copy once more
         evidence[:, :, rows] = e.flip(2)
 
 
-def _block(seen: Visibility, *, tempered: bool) -> int:
-    """Queries at a time."""
-    if tempered:
+def _block(seen: Visibility, keys: Keys, *, tempered: bool) -> int:
+    """Queries at a time: few if they look at few keys before them."""
+    if keys.reach < _FAR:
+        block = CHUNK
+    elif tempered:
         long = _FAR_BLOCK if seen.end >= _LONGER else _LONG_BLOCK
         block = long if seen.end >= _LONG else _DIAGONAL
     else:
         whole = seen.end // 6 // _DIAGONAL * _DIAGONAL
         block = min(max(whole, _BLOCKS[0]), _BLOCKS[1])
+    if keys.reach < _WIDE * block:
+        block = max(_DIAGONAL, int(keys.reach / _WIDE) // _DIAGONAL * _DIAGONAL)
     return min(block, seen.num_queries)
 
 
@@ -107,24 +117,33 @@ def _row(table: Tensor, temper: Tensor | None, seen: Visibility) -> tuple[int, T
     return lo, bias[:, None]
 
 
-def _attend_block(parts: "Parts", q: Tensor, temper: Tensor | None, a: int, b: int) -> Mean:
-    """Queries b-1 .. a against everything they see; of a large block, the keys before it apart."""
-    lowest = parts.band.lowest(a)
+def _attend_block(
+    parts: "Parts", q: Tensor, temper: Tensor | None, a: int, b: int, ranges: list[Range]
+) -> Mean:
+    """Queries b-1 .. a against the keys they need, those before a large block apart."""
+    *apart, (lowest, _) = ranges
     if b - a <= _DIAGONAL:
-        return parts(q, temper, a, b, lowest, b)
-    mean = scratch("means", q.shape, q), q.new_empty(q.shape[:3], dtype=parts.band.reversed.dtype)
-    for s in range(a, b, _DIAGONAL):
-        t = min(s + _DIAGONAL, b)
-        rows = slice(b - t, b - s)
-        factor = None if temper is None else temper[:, rows]
-        mean[0][:, :, rows], mean[1][:, :, rows] = parts(q[:, :, rows], factor, s, t, a, t)
-    if temper is not None and (found := parts.far(q, temper, a, b)) is not None:
-        (low, high), part = found
-        merge_(mean, part)
-        if low > lowest:
-            merge_(mean, parts(q, temper, a, b, lowest, low))
-        return merge_(mean, parts(q, temper, a, b, high, a)) if high < a else mean
-    return merge_(mean, parts(q, temper, a, b, lowest, a))
+        mean = parts(q, temper, a, b, lowest, b)
+    else:
+        wide = parts.band.reversed.dtype
+        mean = scratch("means", q.shape, q), q.new_empty(q.shape[:3], dtype=wide)
+        for s in range(a, b, _DIAGONAL):
+            t = min(s + _DIAGONAL, b)
+            rows = slice(b - t, b - s)
+            factor = None if temper is None else temper[:, rows]
+            mean[0][:, :, rows], mean[1][:, :, rows] = parts(q[:, :, rows], factor, s, t, a, t)
+        if lowest < a:
+            apart.append((lowest, a))
+    for lo, hi in apart:
+        if temper is not None and (found := parts.far(q, temper, a, b, lo, hi)) is not None:
+            (low, high), part = found
+            merge_(mean, part)
+            if low > lo:
+                merge_(mean, parts(q, temper, a, b, lo, low))
+            lo = high
+        if lo < hi:
+            merge_(mean, parts(q, temper, a, b, lo, hi))
+    return mean
 
 
 class Parts:
@@ -163,9 +182,12 @@ class Parts:
         assert mean is not None, "no keys"
         return mean
 
-    def far(self, q: Tensor, temper: Tensor, a: int, b: int) -> tuple[tuple[int, int], Mean] | None:
-        """Far keys lo .. hi-1 of queries b-1 .. a, if there are many and their prior is smooth."""
-        lo, hi = far_keys(self.band, a, b)
+    def far(
+        self, q: Tensor, temper: Tensor, a: int, b: int, lo: int, hi: int
+    ) -> tuple[Range, Mean] | None:
+        """Those of keys lo .. hi-1 that are far from queries b-1 .. a, if many and smooth."""
+        low, high = far_keys(self.band, a, b)
+        lo, hi = max(lo, low), min(hi, high)
         if hi - lo < _FAR_FIELD or b - a < _FAR_BLOCK:
             return None
         if self._smooth is None:

@@ -1,0 +1,74 @@
+"""Heads whose log-prior is the same at all distances: plain causal attention, which torch has.
+
+A constant drops out of the softmax, whatever factor SSMax gives it; log-evidence is meant without
+it here. Queries that begin at an offset see all keys before it and, from there on, a triangle.
+"""
+
+import torch
+from torch import Tensor
+
+from bayesattn.attention.kernels.strided.band import split_first
+from bayesattn.attention.kernels.strided.forward import Mean, flash, merge_
+from bayesattn.attention.terms import Terms
+
+
+def attend_flat(
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms, out: Tensor, evidence: Tensor
+) -> None:
+    """Arguments as of `attend_band`."""
+    seen, heated = terms.seen, _heat(q, terms)
+    mean: Mean | None = None
+    for keys, causal in _parts(seen.offset):
+        part = flash(heated, k[:, :, keys], v[:, :, keys], None, terms.scale, causal=causal)
+        mean = part if mean is None else merge_(mean, part)
+    assert mean is not None
+    out.copy_(mean[0])
+    evidence.copy_(mean[1])
+
+
+def differentiate_flat(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, evidence: Tensor, terms: Terms
+) -> tuple[Tensor, Tensor, Tensor, None, Tensor | None, None]:
+    """Gradients of q, k, v and content; that of the table is left out, and that of temper is 0."""
+    table, content, _, seen, scale = terms
+    assert table is not None
+    heated = _heat(q, terms)
+    dq = torch.zeros_like(q, dtype=table.dtype)
+    dk, dv = (torch.empty_like(x, dtype=table.dtype) for x in (k, v))
+    for keys, causal in _parts(seen.offset):
+        found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad,
+            heated,
+            k[:, :, keys],
+            v[:, :, keys],
+            out,
+            evidence,
+            0.0,
+            causal,
+            attn_mask=None,
+            scale=scale,
+        )
+        dq += found[0]
+        dk[:, :, keys], dv[:, :, keys] = found[1:]
+    if content is None:
+        return dq, dk, dv, None, None, None
+    dcontent = (dq * q).sum(-1)
+    dq *= content[..., None]
+    return dq, dk, dv, None, dcontent, None
+
+
+def _heat(q: Tensor, terms: Terms) -> Tensor:
+    if terms.content is None:
+        return q
+    content = (
+        terms.content
+        if q.shape[1] == len(terms.content)
+        else split_first(terms.content, q.shape[:2])
+    )
+    return (q * content[..., None]).to(q.dtype)
+
+
+def _parts(offset: int) -> list[tuple[slice, bool]]:
+    """Slices of keys, and whether a query sees those up to its own only."""
+    own = [(slice(offset, None), True)]
+    return [*own, (slice(0, offset), False)] if offset else own
