@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from bayesattn.attention import check
+from bayesattn.attention.decoding import Place, attend_one
 from bayesattn.attention.kernels.dense import Decomposed, dense
 from bayesattn.attention.kernels.dense import decompose as _decompose
 from bayesattn.attention.kernels.flex import flex
@@ -113,6 +114,10 @@ def attend(
     offset = k.shape[2] - num_queries if offset is None else offset
     check.check_place(q, k, offset, window, exempt)
     check.check_first(q, offset + num_queries, documents, padding)
+    if num_queries == 1 and documents is None and tolerance is None and not decompose:
+        place = (offset + 1, padding, window, exempt)
+        if (out := _decode(kernel, q, k, v, prior, ssmax, place, scale)) is not None:
+            return out
     first = first_visible(num_queries, offset, documents, padding)
     seen = Visibility(num_queries, offset, first, window, exempt)
     check.check_prior(q, prior, seen.span)
@@ -137,6 +142,29 @@ def attend(
     if tolerance is None:
         return strided(q, k, v, terms)
     return Certified(*certified(q, k, v, terms, tolerance))
+
+
+def _decode(
+    kernel: Kernel,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prior: AnyPrior,
+    ssmax: SSMax | Tensor | None,
+    place: Place,
+    scale: float | None,
+) -> Tensor | None:
+    """One query from what is prepared, on a CPU and without gradients; None leaves it to others."""
+    if not q.is_cpu or kernel not in ("auto", "strided") or torch.compiler.is_compiling():
+        return None
+    if isinstance(prior, Tensor) or isinstance(ssmax, Tensor):
+        return None
+    if torch.is_grad_enabled():
+        modules = (module for module in (prior, ssmax) if module is not None)
+        inputs = (q, k, v, *(x for module in modules for x in module.parameters()))
+        if any(x.requires_grad for x in inputs):
+            return None
+    return attend_one(q, k, v, prior, ssmax, place, scale)
 
 
 def _choose(
