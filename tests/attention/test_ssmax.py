@@ -86,3 +86,10 @@ def test_extreme_shapes_stay_finite(beta):
     found.sum().backward()
     assert found.isfinite().all() and (found >= -1e-5).all()
     assert all(p.grad is None or p.grad.isfinite().all() for p in prior.parameters())
+
+
+def test_a_prior_far_below_zero_everywhere():
+    """As of heads whose peak lies before the query; only differences count."""
+    table = -torch.arange(20.0, dtype=torch.float64).expand(2, -1) / 3
+    wanted = log_in_play(table, Visibility(20), 5)
+    assert torch.allclose(log_in_play(table - 2000, Visibility(20), 5), wanted)

@@ -7,8 +7,34 @@ from bayesattn.attention.ssmax import SSMax
 from bayesattn.checks import readable
 from bayesattn.priors import Prior
 
+_DTYPES = frozenset((torch.float32, torch.float64, torch.bfloat16))
+
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    if not _fit(q, k, v):
+        _complain(q, k, v)
+
+
+def _fit(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether `_complain` would say nothing of CPU tensors; in a decode step it takes too long."""
+    shape, keys = q.shape, k.shape
+    return (
+        len(shape) == 4
+        and len(keys) == 4
+        and v.shape == keys
+        and shape[0] == keys[0] != 0
+        and shape[3] == keys[3] != 0
+        and 0 not in (shape[1], shape[2], keys[1], keys[2])
+        and shape[1] % keys[1] == 0
+        and q.dtype in _DTYPES
+        and k.dtype is v.dtype is q.dtype
+        and q.is_cpu
+        and k.is_cpu
+        and v.is_cpu
+    )
+
+
+def _complain(q: Tensor, k: Tensor, v: Tensor) -> None:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
             raise ValueError(f"{name} must be [batch, heads, length, width], not {tuple(x.shape)}")

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from bayesattn.attention import check
+from bayesattn.attention.decoding import Place, attend_one
 from bayesattn.attention.kernels.dense import Decomposed, dense
 from bayesattn.attention.kernels.dense import decompose as _decompose
 from bayesattn.attention.kernels.flex import flex
@@ -131,6 +132,10 @@ def attend(
     check.check_place(last, k, parts[-1].offset, window, exempt)
     end = parts[-1].offset + last.shape[2]
     check.check_first(q, end, documents, padding)
+    if q.shape[2] == 1 and documents is None and tolerance is None and not decompose:
+        place = (end, padding, window, exempt)
+        if (out := _decode(kernel, q, k, v, prior, ssmax, place, scale)) is not None:
+            return out
     span = end if window is None else min(end, window)
     check.check_prior(q, prior, span)
     check.check_ssmax(q, ssmax)
@@ -186,6 +191,29 @@ def _joined(parts: list[Tensor | Certified | Decomposed]) -> Tensor | Certified 
     if factors:
         return Decomposed(*(torch.cat(same, dim=2) for same in zip(*factors, strict=True)))
     return torch.cat([part for part in parts if isinstance(part, Tensor)], dim=2)
+
+
+def _decode(
+    kernel: Kernel,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prior: AnyPrior,
+    ssmax: SSMax | Tensor | None,
+    place: Place,
+    scale: float | None,
+) -> Tensor | None:
+    """One query from what is prepared, on a CPU and without gradients; None leaves it to others."""
+    if not q.is_cpu or kernel not in ("auto", "strided") or torch.compiler.is_compiling():
+        return None
+    if isinstance(prior, Tensor) or isinstance(ssmax, Tensor):
+        return None
+    if torch.is_grad_enabled():
+        modules = (module for module in (prior, ssmax) if module is not None)
+        inputs = (q, k, v, *(x for module in modules for x in module.parameters()))
+        if any(x.requires_grad for x in inputs):
+            return None
+    return attend_one(q, k, v, prior, ssmax, place, scale)
 
 
 def _choose(

@@ -124,7 +124,7 @@ def log_in_play(table: Tensor, seen: Visibility, horizon: int) -> Tensor:
     drop = (table - top).double().clamp(min=LEAST)
     sums = torch.stack((drop.exp(), drop.exp() * drop)).cumsum(dim=2)
     sums = torch.cat((torch.zeros_like(sums[..., :1]), sums), dim=2)
-    one = (-top).double().clamp(min=LEAST)
+    one = (-top).double().clamp(LEAST, 0.0)  # where none are exempt, top may be anything
     exempted = torch.stack((one.exp(), one.exp() * one))[..., None] * exempt
 
     def entropy(count: Tensor) -> Tensor:

@@ -26,6 +26,9 @@ class Prior(nn.Module, ABC):
     """Base of all priors. The first dimension of every parameter is the head."""
 
     name: ClassVar[str]
+    settings: ClassVar[tuple[str, ...] | None] = None
+    """Attributes that, beside parameters and buffers, decide the density. A class that says so is
+    asked once for many steps of decoding; one that does not, for each of them."""
     frozen: tuple[str, ...] = ()
     """Names of parameters that are not to be trained."""
 

@@ -27,6 +27,7 @@ class Bucketed(Prior):
     """
 
     name = "bucketed"
+    settings = ("num_buckets", "max_distance")
 
     def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__(num_heads)

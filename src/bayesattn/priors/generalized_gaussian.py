@@ -57,6 +57,7 @@ class GeneralizedGaussian(Prior):
     """
 
     name = "ggd"
+    settings = ("positive",)
 
     def __init__(
         self,

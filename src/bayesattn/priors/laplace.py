@@ -41,6 +41,7 @@ class Laplace(Prior):
     """
 
     name = "laplace"
+    settings = ()
     log2_slopes: Tensor
 
     def __init__(

@@ -24,6 +24,7 @@ class Student(Prior):
     """
 
     name = "student"
+    settings = ()
 
     def __init__(self, num_heads: int) -> None:
         super().__init__(num_heads)

@@ -17,6 +17,7 @@ class Uniform(Prior):
     """`log p(r) = 0`: every visible key is as likely as any other. No parameters."""
 
     name = "uniform"
+    settings = ()
 
     def __init__(self, num_heads: int) -> None:
         super().__init__(num_heads)

@@ -1,0 +1,179 @@
+"""What all steps of decoding share: a prior's table and SSMax's temperatures, made once.
+
+A table is made for a prior somewhat longer than asked for, and again when it no longer suffices.
+What is kept belongs to values, not to versions: every step compares the bytes of the parameters
+with those that the table was made of. An optimiser step, `load_state_dict`, `.to()`, even an edit
+of `.data`, which no version counter sees, cannot leave a table behind that is out of date.
+
+Shapes: G key/value heads, R query heads of each.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from bayesattn.attention import check
+from bayesattn.attention.ssmax import SSMax, temperatures
+from bayesattn.attention.visibility import Visibility
+from bayesattn.priors import Prior
+
+_SPARE = 1024  # distances that a table is made longer than asked for, or an eighth of it if more
+
+
+class Watch:
+    """The numbers and settings of a module, and whether they still are what they were."""
+
+    __slots__ = ("_settings", "_tensors")
+
+    def __init__(self, module: nn.Module, settings: tuple[str, ...]) -> None:
+        """Raise TypeError for a module whose memory cannot be looked at."""
+        attributes = vars(module)
+        self._settings = [(name, attributes.get(name)) for name in settings]
+        self._tensors: list[tuple[Tensor, int, Any, bytes]] = []
+        for x in _tensors(attributes):
+            if attributes["_modules"] or not (x.is_cpu and x.is_contiguous() and x.dim()):
+                raise TypeError("parts, views and other devices cannot be watched")
+            memory = x.detach().view(torch.uint8).numpy()
+            self._tensors.append((x, x.data_ptr(), memory, memory.tobytes()))
+
+    def holds(self, module: nn.Module) -> bool:
+        """Whether the module has the same numbers, in the same place."""
+        attributes = vars(module)
+        for name, value in self._settings:
+            if attributes.get(name) != value:
+                return False
+        now = _tensors(attributes)
+        if len(now) != len(self._tensors):
+            return False
+        for x, (before, place, memory, content) in zip(now, self._tensors, strict=True):
+            if x is not before or x.data_ptr() != place or memory.tobytes() != content:
+                return False
+        return True
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Table:
+    """Log-priors of all distances."""
+
+    watch: Watch
+    kind: tuple[torch.dtype, int]
+    """Of the queries they are for, and the number of key heads."""
+    length: int
+    reversed: Tensor
+    """[1, G, R, length], the farthest distance first."""
+
+    @classmethod
+    def of(cls, prior: Prior, q: Tensor, groups: int, span: int) -> "Table | None":
+        """For `span` distances or more; None if nothing tells whether it would stay right."""
+        kept, kind = _tables.get(prior), (q.dtype, groups)
+        if kept is None or kept.length < span or kept.kind != kind or not kept.watch.holds(prior):
+            return cls._make(prior, q, groups, span)
+        return kept
+
+    @classmethod
+    def _make(cls, prior: Prior, q: Tensor, groups: int, span: int) -> "Table | None":
+        # a subclass may depend on more than the class that it comes from
+        settings: tuple[str, ...] | None = type(prior).__dict__.get("settings")
+        watch = _watch(prior, settings)
+        if watch is None or prior.num_heads != q.shape[1]:
+            return None
+        check.check_prior(q, prior, span)
+        length = _room(span)
+        with torch.inference_mode(False), torch.no_grad():
+            line = prior.table(length).to(_wide(q)).flip(1)
+        made = cls(watch, (q.dtype, groups), length, line.view(1, groups, -1, length))
+        if watch.holds(prior):  # no other thread has changed it meanwhile
+            _tables[prior] = made
+        return made
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Temperatures:
+    """Factors of queries that see any number of keys."""
+
+    watch: Watch
+    table: Table | None
+    """Of the prior that decides which keys are in play; None if all are."""
+    kind: tuple[torch.dtype, int, int | None, int]
+    """Of the queries, number of key heads, window and exempt keys."""
+    length: int
+    factors: Tensor
+    """[length, G, R, 1] for queries that see 1 .. length keys."""
+
+    @classmethod
+    def of(
+        cls,
+        ssmax: SSMax,
+        prior: Prior | None,
+        table: Table | None,
+        kind: tuple[torch.dtype, int, int | None, int],
+        q: Tensor,
+        end: int,
+    ) -> "Temperatures | None":
+        """For queries that see `end` keys or more; None if nothing tells if they stay right."""
+        table = None if ssmax.horizon is None else table
+        kept = _temperatures.get(ssmax)
+        if kept is None or kept.table is not table or kept.kind != kind:
+            return cls._make(ssmax, prior, table, kind, q, end)
+        if kept.length < _most(end, *kind[2:]) or not kept.watch.holds(ssmax):
+            return cls._make(ssmax, prior, table, kind, q, end)
+        return kept
+
+    @classmethod
+    def _make(
+        cls,
+        ssmax: SSMax,
+        prior: Prior | None,
+        table: Table | None,
+        kind: tuple[torch.dtype, int, int | None, int],
+        q: Tensor,
+        end: int,
+    ) -> "Temperatures | None":
+        watch = _watch(ssmax, ("scope", "horizon"))
+        if watch is None or ssmax.num_heads != q.shape[1]:
+            return None
+        check.check_ssmax(q, ssmax)
+        _, groups, window, exempt = kind
+        rows = Visibility(_most(_room(end), window, exempt), 0, None, window, exempt)
+        prior = None if table is None else prior
+        with torch.inference_mode(False), torch.no_grad():
+            log_prior = None if prior is None else prior.table(rows.span).to(_wide(q))
+            factors, _ = temperatures(ssmax, log_prior, rows, _wide(q), q.device)
+            assert factors is not None
+            factors = factors[0].T.contiguous().view(rows.num_queries, groups, -1, 1)
+        made = cls(watch, table, kind, rows.num_queries, factors)
+        if watch.holds(ssmax) and (table is None or prior is None or table.watch.holds(prior)):
+            _temperatures[ssmax] = made
+        return made
+
+
+_tables: WeakKeyDictionary[Prior, Table] = WeakKeyDictionary()
+_temperatures: WeakKeyDictionary[SSMax, Temperatures] = WeakKeyDictionary()
+
+
+def _watch(module: nn.Module, settings: tuple[str, ...] | None) -> Watch | None:
+    try:
+        return None if settings is None else Watch(module, settings)
+    except (TypeError, RuntimeError):  # inside torch.func tensors have no memory
+        return None
+
+
+def _tensors(attributes: dict[str, Any]) -> list[Tensor]:
+    found = (*attributes["_parameters"].values(), *attributes["_buffers"].values())
+    return [x for x in found if x is not None]
+
+
+def _most(end: int, window: int | None, exempt: int) -> int:
+    """Keys up to a query beyond which factors no longer change: its window holds none exempt."""
+    return end if window is None else min(end, window + exempt)
+
+
+def _room(count: int) -> int:
+    return count + max(_SPARE, count // 8)
+
+
+def _wide(q: Tensor) -> torch.dtype:
+    return torch.promote_types(q.dtype, torch.float32)
