@@ -6,8 +6,8 @@
 
 It is looked at three times, after 4, 8 and 12 seeds or after 8, 16 and 32, with intervals of level
 1 - .003, 1 - .015 and 1 - .037. The first look that decides is final. If the truth sits at the
-limit, a study says yes or no, and so errs, in at most 5 % of cases, all looks together.
-`docs/verdicts.md` has the simulated rates.
+limit, a study of normal seeds says yes or no, and so errs, in 5 % of cases at most, all looks
+together. `docs/verdicts.md` has the simulated rates of these and of others, some above 5 %.
 
 This file is about many studies at once, as arrays; `judgement.py` judges one.
 """
