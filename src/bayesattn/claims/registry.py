@@ -8,7 +8,7 @@ measures it.
 import difflib
 import pkgutil
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -55,7 +55,7 @@ def read_words(study: Any, name: str, path: Path) -> None:
     """Set on the class what the file at `path` says: the claim, and the recipe of each tier."""
     try:
         found = parse(name, path.read_text(encoding="utf-8"))
-        study.recipes = dict(_recipes(found, _recipe_type(study)))
+        study.recipes = recipes_of(found, study)
     except OSError as error:
         raise UserError(f"The claim {name} needs the file {path} ({error.strerror}).") from None
     except ValueError as error:
@@ -84,7 +84,9 @@ def _one_line(value: Any) -> Any:
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
-def _recipes(found: Registered, kind: type[Recipe]) -> Iterator[tuple[Tier, Recipe]]:
+def recipes_of(found: Registered, study: type[AnyStudy]) -> dict[Tier, Recipe]:
+    """What a claim's file says of each tier, as the study's own type of recipe."""
+    recipes: dict[Tier, Recipe] = {}
     for tier in Tier:
         own = getattr(found, tier)
         if own is None:
@@ -92,9 +94,10 @@ def _recipes(found: Registered, kind: type[Recipe]) -> Iterator[tuple[Tier, Reci
         if found.statements and tier is not Tier.QUICK and "seeds" in own:
             raise ValueError(f"[{tier}] has no seeds: the looks of the statements say how many")
         try:
-            yield tier, from_plain(kind, own)
+            recipes[tier] = from_plain(_recipe_type(study), own)
         except ValueError as error:
             raise ValueError(f"[{tier}] {error}") from None
+    return recipes
 
 
 def _recipe_type(study: type[AnyStudy]) -> type[Recipe]:
