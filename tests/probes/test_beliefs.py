@@ -105,6 +105,16 @@ def test_planted_beliefs_are_read_and_stand_out_from_those_of_others(exact, word
     assert found.error.value == pytest.approx((1 - found.r_squared.value) * spread.item())
 
 
+def test_the_null_is_the_same_measurement_of_exchanged_beliefs(exact, words):
+    x = exact[..., :2]
+    found = belief_readout(x, exact, words, permutations=7)
+    (others,) = exchanged(exact, words, 7)
+    alone = [belief_readout(x, others[:, :, at], words) for at in range(7)]
+    for kind in ("r_squared", "error"):
+        expected = sum(getattr(one, kind).value for one in alone) / 7
+        assert getattr(found, kind).nulls["other words"] == pytest.approx(expected)
+
+
 def test_beliefs_of_other_sequences_are_not_read(exact, words, generator):
     axes = torch.randn(3, 20, generator=generator, dtype=torch.float64)
     others = exact[torch.randperm(len(exact), generator=generator)] @ axes
