@@ -11,7 +11,7 @@ from bayesattn.probes.llm.causal import intervene
 from bayesattn.probes.llm.sula import ALL_WORDS, fixed_conditions
 from bayesattn.probes.llm.sula_answers import answer
 from bayesattn.stats import Outcome
-from tests.claims.recorded import recorded_results
+from tests.claims.examples import example
 from tests.ledger.toy import run_study
 from tests.probes.llm.sula_toys import LABELS, subject
 
