@@ -13,19 +13,21 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from bayesattn.attention import check
+from bayesattn.attention.kernels.blocked import blocked
 from bayesattn.attention.kernels.dense import Decomposed, dense
 from bayesattn.attention.kernels.dense import decompose as _decompose
 from bayesattn.attention.kernels.flex import flex
+from bayesattn.attention.kernels.gated import gated, rounding
 from bayesattn.attention.kernels.skipping import certified
 from bayesattn.attention.kernels.strided import strided
-from bayesattn.attention.ssmax import SSMax
-from bayesattn.attention.terms import Terms
+from bayesattn.attention.ssmax import AnyTemperature
+from bayesattn.attention.terms import ScoreMod, Terms
 from bayesattn.attention.visibility import Visibility, first_visible
-from bayesattn.priors import Prior
+from bayesattn.priors import Prior, Sink
 
 logger = logging.getLogger(__name__)
 
-Kernel = Literal["auto", "dense", "strided", "flex"]
+Kernel = Literal["auto", "dense", "strided", "flex", "blocked"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 AnyPrior = Prior | Tensor | None
 _SMALL = 64  # keys up to which writing out every score is the quickest way on a CPU
@@ -40,13 +42,16 @@ class Certified(NamedTuple):
 
 
 class _More(TypedDict, total=False):
-    ssmax: SSMax | Tensor | None
+    ssmax: AnyTemperature
     documents: Tensor | None
     padding: Tensor | None
     offset: int | None
     window: int | None
     exempt: int
     scale: float | None
+    forget: Tensor | None
+    sink: Sink | Tensor | None
+    score_mod: ScoreMod | None
     kernel: Kernel
 
 
@@ -74,13 +79,16 @@ def attend(
     v: Tensor,
     prior: AnyPrior = None,
     *,
-    ssmax: SSMax | Tensor | None = None,
+    ssmax: AnyTemperature = None,
     documents: Tensor | None = None,
     padding: Tensor | None = None,
     offset: int | None = None,
     window: int | None = None,
     exempt: int = 0,
     scale: float | None = None,
+    forget: Tensor | None = None,
+    sink: Sink | Tensor | None = None,
+    score_mod: ScoreMod | None = None,
     kernel: Kernel = "auto",
     tolerance: float | None = None,
     decompose: bool = False,
@@ -93,7 +101,7 @@ def attend(
         v: [B, G, S, D].
         prior: a `Prior`, its table [H, distances], or None for the uniform prior.
         ssmax: temperatures [H] of Scalable Softmax. An `SSMax` module says what they scale; a bare
-            tensor scales content and prior.
+            tensor scales content and prior. Or a `LogTemperature`, which is not learned.
         documents: [B, S] integer id of the document of each key, in contiguous runs. A query sees
             its own document only, and n of SSMax restarts with it.
         padding: [B] number of left-padding keys. Rows of padding give 0.
@@ -103,6 +111,12 @@ def attend(
         exempt: number of leading keys (of each sequence or document) whose log-prior is 0 whatever
             their distance: headers, sinks and instructions are not far away.
         scale: factor of q·k, 1/√D by default.
+        forget: [B, H, S] logarithms of forget gates of all keys, as a `ForgetGate` gives them: the
+            log-prior of key j gets the sum of those after j, up to and including the query's.
+        sink: a `Sink`, or scores [H], of one more key that every query sees and whose value is 0.
+        score_mod: a function `(score, b, h, q_idx, kv_idx) -> score` as FlexAttention takes it,
+            applied after everything else. Both indices count keys, so that with a cache q_idx -
+            kv_idx is still the distance. It may read tensors; they get their gradients.
         kernel: one of `KERNELS`; "auto" picks by device and logs its choice at debug level.
         tolerance: skip keys that provably hold less than this share of the posterior, and return
             `Certified`. CPU, inference only.
@@ -117,17 +131,24 @@ def attend(
     seen = Visibility(num_queries, offset, first, window, exempt)
     check.check_prior(q, prior, seen.span)
     check.check_ssmax(q, ssmax)
+    check.check_forget(q, forget, seen.end)
+    check.check_sink(q, sink)
 
-    terms = Terms.of(q, prior, ssmax, seen, scale)
+    terms = Terms.of(q, prior, ssmax, seen, scale, forget=forget, sink=sink, score_mod=score_mod)
     if decompose:
         if tolerance is not None:
             raise ValueError("decompose=True is exact; leave tolerance out")
+        if score_mod is not None:
+            raise ValueError("a score_mod has no factors; leave out decompose or score_mod")
         return _decompose(q, k, v, terms)
-    inputs = (q, k, v, terms.table, terms.content)
+    inputs = (q, k, v, terms.table, terms.content, terms.decay, terms.sink)
     grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    kernel = _choose(kernel, q, seen, grad, tolerance)
+    kernel = _choose(kernel, q, terms, grad, tolerance)
     if kernel != "strided" and tolerance is None:
-        return (flex if kernel == "flex" else dense)(q, k, v, terms)
+        return _KERNELS[kernel](q, k, v, terms)
+    if not terms.by_distance:
+        output = gated(q, k, v, terms)
+        return output if tolerance is None else Certified(output, rounding(q, k, v, terms))
     if terms.table is None:
         causal = first is None and window is None and (offset == 0 or num_queries == 1)
         if causal and tolerance is None:
@@ -139,13 +160,14 @@ def attend(
     return Certified(*certified(q, k, v, terms, tolerance))
 
 
-def _choose(
-    kernel: Kernel, q: Tensor, seen: Visibility, grad: bool, tolerance: float | None
-) -> Kernel:
+_KERNELS = {"dense": dense, "flex": flex, "blocked": blocked}
+
+
+def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: float | None) -> Kernel:
     """The kernel to use; refuses what cannot be done."""
     if kernel not in KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(KERNELS)}")
-    device = q.device.type
+    device, seen, modified = q.device.type, terms.seen, terms.score_mod is not None
     if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance is a share of the posterior, between 0 and 1, not {tolerance}")
     if tolerance is not None and (device != "cpu" or kernel not in ("auto", "strided") or grad):
@@ -157,14 +179,22 @@ def _choose(
         raise ValueError(
             f"kernel 'strided' runs on CPU, q is on {device}; use 'auto', 'dense', or 'flex' (CUDA)"
         )
+    if modified and (kernel == "strided" or tolerance is not None):
+        raise ValueError(
+            "a score_mod is computed by kernel 'blocked', 'dense' or 'flex' (CUDA), and exactly; "
+            "use 'auto', and leave tolerance out"
+        )
     if kernel == "flex" and grad and device != "cuda":
         raise ValueError(
-            "kernel 'flex' has gradients on CUDA only; use 'strided' on CPU, 'dense', or 'auto'"
+            "kernel 'flex' has gradients on CUDA only; use 'strided' on CPU ('blocked' with a "
+            "score_mod), 'dense', or 'auto'"
         )
     if kernel != "auto":
         return kernel
     chosen: Kernel = "dense"
-    if device == "cpu" and seen.end > _SMALL:
+    if modified and device != "cuda" and seen.end > _SMALL:
+        chosen = "blocked"
+    elif device == "cpu" and seen.end > _SMALL and not modified:
         chosen = "strided"
     elif device == "cuda" and seen.num_queries > 1:  # one row of scores is no matrix
         chosen = "flex"

@@ -64,16 +64,18 @@ class Visibility:
         """[T] physical index of each query."""
         return torch.arange(self.offset, self.end, device=device)
 
-    def mask(self, device: torch.device) -> Tensor:
-        """[B or 1, 1, T, end] True where the key is visible."""
-        query = self.positions(device)[:, None]
-        key = torch.arange(self.end, device=device)[None, :]
+    def mask(
+        self, device: torch.device, rows: slice = slice(None), keys: slice = slice(None)
+    ) -> Tensor:
+        """[B or 1, 1, T, end] True where the key is visible; of some queries and keys."""
+        query = self.positions(device)[rows, None]
+        key = torch.arange(self.end, device=device)[None, keys]
         seen = key <= query
         if self.window is not None:
             seen = seen & (key > query - self.window)
         if self.first is None:
             return seen[None, None]
-        return (seen[None] & (key[None] >= self.first[:, :, None]))[:, None]
+        return (seen[None] & (key[None] >= self.first[:, rows, None]))[:, None]
 
     def exempted(self, device: torch.device) -> Tensor:
         """[B or 1, 1, T, end] True where the key is exempt from the prior."""

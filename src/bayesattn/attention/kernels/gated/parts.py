@@ -1,0 +1,69 @@
+"""A causal triangle cut into squares and rectangles, in each of which float32 holds c_i - c_j.
+
+The sums c of log forget gates grow with the text: at c = -10,000 a float32 is off by 5e-4. In a
+rectangle of queries i >= m and keys j < m the gates before m and those after it part,
+
+    c_i - c_j = (c_i - c_m) + (c_m - c_j),
+
+both at most 0: the first is a number per row and is added to the evidence, the second goes with the
+keys and is exact where it is small, which is where it matters. On the diagonal squares are halved
+until c changes little across them.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+_RANGE = 64.0
+"""Change of c across a square that float32 holds to 4e-6."""
+_LEAST = 128
+"""Rows of the smallest square: steeper gates than these make leave a query its own key only."""
+
+
+class Part(NamedTuple):
+    """Queries a .. b-1 against keys lo .. hi-1, or against those up to their own if causal."""
+
+    a: int
+    b: int
+    lo: int
+    hi: int
+    causal: bool
+    origin: int | None
+    """Where c counts from; None if the keys are exempt from the gates."""
+
+
+def cut(offset: int, end: int, exempt: int, decay: Tensor | None) -> list[Part]:
+    """Parts of the band of queries offset .. end-1 and keys 0 .. end-1, squares first.
+
+    Each query is in one causal square, and in rectangles for the keys before it.
+    """
+    exempt = end if decay is None else min(exempt, end)
+    parts: list[Part] = []
+    free = min(max(offset, exempt), end)  # from here on queries see gated keys
+    if offset < free:
+        parts.append(Part(offset, free, offset, free, causal=True, origin=None))
+        if offset:
+            parts.append(Part(offset, free, 0, offset, causal=False, origin=None))
+    if free < end and decay is not None:
+        parts += _square(free, end, decay)
+        if exempt < free:
+            parts.append(Part(free, end, exempt, free, causal=False, origin=free))
+        if exempt:
+            parts.append(Part(free, end, 0, exempt, causal=False, origin=None))
+    return sorted(parts, key=lambda part: not part.causal)
+
+
+def _square(a: int, b: int, decay: Tensor) -> list[Part]:
+    change = float((decay[..., a] - decay[..., b - 1]).amax())
+    if b - a <= _LEAST or change <= _RANGE:
+        return [Part(a, b, a, b, causal=True, origin=(a + b) // 2)]
+    middle = (a + b) // 2
+    across = Part(middle, b, a, middle, causal=False, origin=middle)
+    return [*_square(a, middle, decay), *_square(middle, b, decay), across]
+
+
+def chunks(offset: int, end: int, decay: Tensor | None) -> list[tuple[int, int]]:
+    """Runs of queries across which c changes little, in order."""
+    if decay is None:
+        return [(offset, end)]
+    return sorted((part.a, part.b) for part in _square(offset, end, decay) if part.causal)
