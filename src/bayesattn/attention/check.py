@@ -129,8 +129,8 @@ def check_forget(q: Tensor, forget: Tensor | None, end: int) -> None:
             f"{end}], not {tuple(forget.shape)}"
         )
     if readable(forget):
-        gates = forget[:, :, :end]
-        if not bool(((gates <= 0) & (gates > -torch.inf)).all()):
+        least, most = forget[:, :, :end].aminmax()
+        if not (bool(most <= 0) and bool(least > -torch.inf)):
             raise ValueError(
                 "forget holds logarithms of gates between 0 and 1, so finite numbers up to 0; "
                 "take logsigmoid of what a layer puts out"

@@ -7,7 +7,7 @@ last. `vmapped` evaluates such a function, which is written for one score, on al
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -76,7 +76,7 @@ class _Lookup(TorchFunctionMode):
     ) -> Any:
         if func is torch.Tensor.__getitem__:
             x, at = args
-            places: Any = at if isinstance(at, tuple) else (at,)
+            places = cast(tuple[Any, ...], at if isinstance(at, tuple) else (at,))
             if all(isinstance(n, Tensor | int) for n in places):
                 index = [torch.as_tensor(n, device=x.device) for n in places]
                 return torch.ops.aten.index(x, index)

@@ -35,10 +35,18 @@ _TERMS = (
 def gated(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
     """Same arguments and result as the dense kernel, on CPU tensors, without a score_mod."""
     seen, wide = terms.seen, torch.promote_types(q.dtype, torch.float32)
-    inputs = (x.to(wide) for x in (terms.heat(q), k[:, :, : seen.end], v[:, :, : seen.end]))
+    inputs = (terms.heat(q), k[:, :, : seen.end], v[:, :, : seen.end])
     priors = (terms.table, terms.temper, terms.decay, terms.sink)
+    grad = torch.is_grad_enabled() and any(_learns(x) for x in (*inputs, *priors))
+    if seen.num_queries == 1 and seen.first is None and not grad:
+        mean = attend_row(Piece(*inputs, terms.decay, terms.at(*seen.only())))
+        return mean[0] if terms.sink is None else with_sink(*mean, terms.sink)[0]
     place = (seen.first, seen.offset, seen.window, seen.exempt)
-    return _gated(*inputs, *priors, *place, terms.scale)[0].to(q.dtype)
+    return _gated(*(x.to(wide) for x in inputs), *priors, *place, terms.scale)[0].to(q.dtype)
+
+
+def _learns(x: Tensor | None) -> bool:
+    return x is not None and x.requires_grad
 
 
 def rounding(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -24,14 +25,18 @@ class Piece(NamedTuple):
     def gone(self, a: int, b: int, origin: int) -> Tensor:
         """[N, H, b-a] temper · (c - c_origin) of queries a .. b-1, counted like keys."""
         assert self.decay is not None
-        gone = (self.decay[..., a:b] - self.decay[..., origin, None]).to(self.q.dtype)
+        gone = (self.decay[..., a:b] - self.decay[..., origin, None]).to(self.wide)
         temper, offset = self.terms.temper, self.terms.seen.offset
         return gone if temper is None else gone * temper[:, a - offset : b - offset]
 
     def forgotten(self, lo: int, hi: int, origin: int) -> Tensor:
         """[N, H, hi-lo] c_origin - c of keys lo .. hi-1."""
         assert self.decay is not None
-        return (self.decay[..., origin, None] - self.decay[..., lo:hi]).to(self.q.dtype)
+        return (self.decay[..., origin, None] - self.decay[..., lo:hi]).to(self.wide)
+
+    @property
+    def wide(self) -> torch.dtype:
+        return torch.promote_types(self.q.dtype, torch.float32)
 
 
 class Gradients(NamedTuple):
