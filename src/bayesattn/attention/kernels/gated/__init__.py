@@ -27,13 +27,16 @@ from bayesattn.priors.sink import with_sink
 
 _TERMS = (
     "Tensor? table, Tensor? temper, Tensor? decay, Tensor? sink, Tensor? first, "
-    "SymInt offset, SymInt? window, SymInt exempt, float scale"
+    "SymInt offset, SymInt? window, SymInt exempt, float scale, bool skip"
 )
 """`Terms` as an operator takes them, but for the content's temperature, which queries carry."""
 
 
-def gated(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
-    """Same arguments and result as the dense kernel, on CPU tensors, without a score_mod."""
+def gated(q: Tensor, k: Tensor, v: Tensor, terms: Terms, *, skip: bool = True) -> Tensor:
+    """Same arguments and result as the dense kernel, on CPU tensors, without a score_mod.
+
+    With `skip`, keys that gates made lighter than rounding are left out: see `reach`.
+    """
     seen, wide = terms.seen, torch.promote_types(q.dtype, torch.float32)
     inputs = (terms.heat(q), k[:, :, : seen.end], v[:, :, : seen.end])
     priors = (terms.table, terms.temper, terms.decay, terms.sink)
@@ -42,7 +45,8 @@ def gated(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
         mean = attend_row(Piece(*inputs, terms.decay, terms.at(*seen.only())))
         return mean[0] if terms.sink is None else with_sink(*mean, terms.sink)[0]
     place = (seen.first, seen.offset, seen.window, seen.exempt)
-    return _gated(*(x.to(wide) for x in inputs), *priors, *place, terms.scale)[0].to(q.dtype)
+    wide_inputs = (x.to(wide) for x in inputs)
+    return _gated(*wide_inputs, *priors, *place, terms.scale, skip)[0].to(q.dtype)
 
 
 def _learns(x: Tensor | None) -> bool:
@@ -57,7 +61,7 @@ def rounding(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
 
 
 def _terms(q: Tensor, flat: tuple[Any, ...]) -> Terms:
-    table, temper, decay, sink, first, offset, window, exempt, scale = flat
+    table, temper, decay, sink, first, offset, window, exempt, scale, _ = flat
     seen = Visibility(q.shape[2], offset, first, window, exempt)
     return Terms(table, None, temper, seen, scale, decay, sink)
 
@@ -92,7 +96,8 @@ def _gated(q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> tuple[Tensor, Tensor]
                 mean = attend_row(piece)
             else:
                 piece = _per_query_head(piece)
-                mean = (attend_tilted if _by_distance(piece.terms) else attend_triangle)(piece)
+                tilted = _by_distance(piece.terms)
+                mean = attend_tilted(piece) if tilted else attend_triangle(piece, skip=flat[-1])
             if terms.sink is not None:
                 mean = with_sink(*mean, terms.sink)
             rows = slice(run.start, run.stop)
@@ -127,9 +132,10 @@ def _gated_backward(
                 escaped = escaped * (slopes.grad * slopes.out).sum(-1)
                 dsink -= escaped.sum((0, 2))
                 slopes = slopes._replace(escaped=escaped)
-            by_distance = _by_distance(piece.terms)
-            differentiate = differentiate_tilted if by_distance else differentiate_triangle
-            found = differentiate(piece, slopes)
+            if _by_distance(piece.terms):
+                found = differentiate_tilted(piece, slopes)
+            else:
+                found = differentiate_triangle(piece, slopes, skip=flat[-1])
             dq[group.rows, :, rows] += found.q
             dk[group.rows, :, keys] += sum_heads(found.k, k.shape[1])
             dv[group.rows, :, keys] += sum_heads(found.v, k.shape[1])
@@ -164,7 +170,7 @@ def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ..
     saved = ctx.saved_tensors  # gradient checkpointing lets us read it once
     found = _gated_backward(grad, *saved, *ctx.rest)
     priors = (None if x is None else dx for x, dx in zip(saved[5:9], found[3:], strict=True))
-    return *found[:3], *priors, None, None, None, None, None
+    return *found[:3], *priors, None, None, None, None, None, None
 
 
 _gated.register_autograd(_differentiate, setup_context=_save)

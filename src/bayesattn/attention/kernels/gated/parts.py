@@ -41,11 +41,11 @@ def cut(offset: int, end: int, exempt: int, decay: Tensor | None) -> list[Part]:
     parts: list[Part] = []
     free = min(max(offset, exempt), end)  # from here on queries see gated keys
     if offset < free:
-        parts.append(Part(offset, free, offset, free, causal=True, origin=None))
+        parts += _square(offset, free, gates=False)
         if offset:
             parts.append(Part(offset, free, 0, offset, causal=False, origin=None))
     if free < end and decay is not None:
-        parts += _square(free, end)
+        parts += _square(free, end, gates=True)
         if exempt < free:
             parts.append(Part(free, end, exempt, free, causal=False, origin=free))
         if exempt:
@@ -53,12 +53,13 @@ def cut(offset: int, end: int, exempt: int, decay: Tensor | None) -> list[Part]:
     return sorted(parts, key=lambda part: not part.causal)
 
 
-def _square(a: int, b: int) -> list[Part]:
+def _square(a: int, b: int, *, gates: bool) -> list[Part]:
     middle = (a + b) // 2
+    origin = middle if gates else None
     if b - a <= _LEAST:
-        return [Part(a, b, a, b, causal=True, origin=middle)]
-    across = Part(middle, b, a, middle, causal=False, origin=middle)
-    return [*_square(a, middle), *_square(middle, b), across]
+        return [Part(a, b, a, b, causal=True, origin=origin)]
+    halves = (*_square(a, middle, gates=gates), *_square(middle, b, gates=gates))
+    return [*halves, Part(middle, b, a, middle, causal=False, origin=origin)]
 
 
 def chunks(a: int, b: int, decay: Tensor | None) -> list[tuple[int, int]]:

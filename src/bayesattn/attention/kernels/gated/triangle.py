@@ -10,9 +10,11 @@ The last two need the sum of each row of a part. It is that of a second column, 
 in keys. Over all parts a row sums to 0, but for exempt keys and a sink.
 """
 
+from collections.abc import Iterator
+
 import torch
 
-from bayesattn.attention.kernels.gated.parts import Part, cut
+from bayesattn.attention.kernels.gated.parts import cut
 from bayesattn.attention.kernels.gated.piece import (
     Gradients,
     Piece,
@@ -21,40 +23,45 @@ from bayesattn.attention.kernels.gated.piece import (
     column,
     widen,
 )
+from bayesattn.attention.kernels.gated.reach import Reach, Share
 from bayesattn.attention.kernels.strided.forward import Mean, merge_
 
 
-def attend_triangle(piece: Piece) -> Mean:
+def attend_triangle(piece: Piece, *, skip: bool) -> Mean:
     """Posterior mean [N, H, T, D] and log-evidence [N, H, T]."""
     q, k, v, decay, terms = piece
-    seen, width = terms.seen, q.shape[3]
+    width = q.shape[3]
     tilted = decay is not None and terms.temper is not None
     if tilted:
         q, k, v = (widen(x, 1) for x in (q, k, v))
         q[..., width] = column(terms.temper, terms.scale, q)
     out, evidence = q.new_empty(*q.shape[:3], width), q.new_empty(q.shape[:3])
-    for part in cut(seen.offset, seen.end, seen.exempt, decay):
-        rows, keys = _places(part, seen.offset)
-        bias = None
+    for share, rows, keys in _shares(piece, skip):
+        part, bias = share.part, None
         if part.origin is not None:
-            bias = piece.forgotten(part.lo, part.hi, part.origin)[:, :, None]
+            bias = piece.forgotten(part.lo, part.hi, part.origin)
         if tilted:
-            k[:, :, keys, width] = 0.0 if bias is None else bias[:, :, 0]
+            k[:, :, keys, width] = 0.0 if bias is None else bias
             bias = None
-        some = (q[:, :, rows], k[:, :, keys], v[:, :, keys])
+        some = (share.take(q, rows), share.take(k, keys), share.take(v, keys))
         o, e = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            *some, 0.0, part.causal, attn_mask=bias, scale=terms.scale
+            *some,
+            0.0,
+            part.causal,
+            attn_mask=None if bias is None else share.take(bias, slice(None))[:, :, None],
+            scale=terms.scale,
         )
         if part.origin is not None:
-            e = e + piece.gone(part.a, part.b, part.origin)
-        if part.causal:
-            out[:, :, rows], evidence[:, :, rows] = o[..., :width], e
-        else:
-            merge_((out[:, :, rows], evidence[:, :, rows]), (o[..., :width], e))
+            e = e + share.take(piece.gone(part.a, part.b, part.origin), slice(None))
+        mean = (o[..., :width], e)
+        if not part.causal:
+            mean = merge_((share.take(out, rows), share.take(evidence, rows)), mean)
+        share.put(out, rows, mean[0])
+        share.put(evidence, rows, mean[1])
     return out, evidence
 
 
-def differentiate_triangle(piece: Piece, slopes: Slopes) -> Gradients:
+def differentiate_triangle(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradients:
     """Gradients of everything in the piece."""
     decay, terms, width = piece.decay, piece.terms, piece.q.shape[3]
     temper, seen = terms.temper, terms.seen
@@ -65,33 +72,42 @@ def differentiate_triangle(piece: Piece, slopes: Slopes) -> Gradients:
         q[..., width] = column(temper, terms.scale, q)
     if sums:
         k[..., width + 1] = 1 / terms.scale
-    dq, dk, dv = (torch.zeros_like(x) for x in piece[:3])
+    totals = [torch.zeros_like(x) for x in piece[:3]]
     ddecay = None if decay is None else torch.zeros_like(decay)
     dtemper = None if temper is None else torch.zeros_like(slopes.evidence)
-    for part in cut(seen.offset, seen.end, seen.exempt, decay):
-        rows, keys = _places(part, seen.offset)
-        evidence = slopes.evidence[:, :, rows]
+    for share, rows, keys in _shares(piece, skip):
+        part, evidence = share.part, slopes.evidence[:, :, rows]
         if decay is not None:
             k[:, :, keys, width] = 0.0
         if part.origin is not None:
             evidence = evidence - piece.gone(part.a, part.b, part.origin)
             k[:, :, keys, width] = piece.forgotten(part.lo, part.hi, part.origin)
-        some = (grad[:, :, rows], q[:, :, rows], k[:, :, keys], v[:, :, keys], out[:, :, rows])
+        places = (rows, rows, keys, keys, rows)
+        some = (share.take(x, at) for x, at in zip((grad, q, k, v, out), places, strict=True))
         found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            *some, evidence, 0.0, part.causal, scale=terms.scale
+            *some, share.take(evidence, slice(None)), 0.0, part.causal, scale=terms.scale
         )
-        for total, place, one in zip((dq, dk, dv), (rows, keys, keys), found, strict=True):
-            total[:, :, place] += one[..., :width]
+        for total, place, one in zip(totals, (rows, keys, keys), found, strict=True):
+            share.put(total, place, share.take(total, place) + one[..., :width])
         if ddecay is None or part.origin is None:
             continue
-        ddecay[..., keys] -= found[1][..., width]
+        share.put(ddecay, keys, share.take(ddecay, keys) - found[1][..., width])
         if sums:
-            pulled, summed = found[0][..., width] / terms.scale, found[0][..., width + 1]
-            add_rows(piece, (part.a, part.b, part.origin), summed, pulled, ddecay, dtemper)
+            pulled, summed = (
+                share.spread(found[0][..., width + n], slopes.evidence.shape[1]) for n in (0, 1)
+            )
+            place = (part.a, part.b, part.origin)
+            add_rows(piece, place, summed, pulled / terms.scale, ddecay, dtemper)
     if ddecay is not None and not sums and slopes.escaped is not None:
         ddecay[..., seen.offset :] += slopes.escaped
+    dq, dk, dv = totals
     return Gradients(dq, dk, dv, None, dtemper, ddecay)
 
 
-def _places(part: Part, offset: int) -> tuple[slice, slice]:
-    return slice(part.a - offset, part.b - offset), slice(part.lo, part.hi)
+def _shares(piece: Piece, skip: bool) -> Iterator[tuple[Share, slice, slice]]:
+    """What has to be computed, with the places of its rows and keys."""
+    seen, reach = piece.terms.seen, Reach(piece, skip)
+    for part in cut(seen.offset, seen.end, seen.exempt, piece.decay):
+        for share in reach.shares(part):
+            a, b, lo, hi, *_ = share.part
+            yield share, slice(a - seen.offset, b - seen.offset), slice(lo, hi)
