@@ -123,9 +123,9 @@ def test_ours_are_told_apart_and_say_what_it_would_take(page):
     assert "? undecided 4.5 points" in unclear and "seeds would decide one toy" in unclear
     counts = [item["text"] for item in page.all("li")]
     assert counts == [
-        "as reported? 1 replicates",
-        "after the control? 1 does not survive",
-        "ours 1 supported, 1 undecided, 1 error",
+        "As reported? replicates 1.",
+        "After the control? does not survive 1.",
+        "Ours: supported 1, undecided 1, error 1.",
     ]
 
 
