@@ -116,7 +116,8 @@ def test_the_table_has_both_columns_and_what_is_ours_apart(ledger):
         "| --- | --- | --- | --- |",
         "| [paper](docs/paper.md) The effect is large. | **✓ replicates** "
         "11.5 points [5.76, 17.2]; comparator 0; 4 seeds; authors: 8 to 10 | "
-        "**✗ does not survive** −8.5 points [−14.2, −2.76]; 4 seeds | one toy; two |",
+        "*It is the toy's own.* **✗ does not survive** −8.5 points [−14.2, −2.76]; 4 seeds | "
+        "one toy; two |",
         "",
         "| what we state | verdict | measured on |",
         "| --- | --- | --- |",

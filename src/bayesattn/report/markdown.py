@@ -121,7 +121,8 @@ def _cell(cell: Cell, reported: bool) -> str:
     facts = [f"`{cell.command}`"] if cell.row is None else cell.facts
     if reported and cell.own.reported:
         facts.append(f"authors: {cell.own.reported}")
-    return f"**{cell.verdict}** {'; '.join(facts)}"
+    told = f"**{cell.verdict}** {'; '.join(facts)}"
+    return f"*{cell.own.text}* {told}" if cell.own.kind is Kind.CONTROL else told
 
 
 def _statement(cell: Cell) -> Iterator[str]:
