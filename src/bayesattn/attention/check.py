@@ -3,9 +3,11 @@
 import torch
 from torch import Tensor
 
-from bayesattn.attention.ssmax import SSMax
+from bayesattn.attention.log_temperature import LogTemperature
+from bayesattn.attention.ssmax import AnyTemperature, SSMax
 from bayesattn.checks import readable
 from bayesattn.priors import Prior
+from bayesattn.priors.sink import Sink
 
 _DTYPES = frozenset((torch.float32, torch.float64, torch.bfloat16))
 
@@ -121,11 +123,17 @@ def check_prior(q: Tensor, prior: Prior | Tensor | None, span: int) -> None:
         raise TypeError(f"prior must be a Prior, a table [heads, distances] or None, not {prior!r}")
 
 
-def check_ssmax(q: Tensor, ssmax: SSMax | Tensor | None) -> None:
+def check_ssmax(q: Tensor, ssmax: AnyTemperature) -> None:
     if ssmax is None:
         return
+    if isinstance(ssmax, LogTemperature):
+        if ssmax.num_heads != q.shape[1]:
+            raise ValueError(f"the temperature has {ssmax.num_heads} heads but q has {q.shape[1]}")
+        return
     if not isinstance(ssmax, SSMax | Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"ssmax must be an SSMax module, a tensor [heads] or None, not {ssmax!r}")
+        raise TypeError(
+            f"ssmax must be an SSMax or LogTemperature, a tensor [heads] or None, not {ssmax!r}"
+        )
     scale = ssmax.scale if isinstance(ssmax, SSMax) else ssmax
     if scale.shape != q.shape[1:2]:
         raise ValueError(f"SSMax has scales {tuple(scale.shape)} but q has {q.shape[1]} heads")
@@ -133,3 +141,35 @@ def check_ssmax(q: Tensor, ssmax: SSMax | Tensor | None) -> None:
         raise ValueError(
             "an SSMax scale is NaN or infinite; lower the learning rate or clip gradients"
         )
+
+
+def check_forget(q: Tensor, forget: Tensor | None, end: int) -> None:
+    if forget is None:
+        return
+    if not isinstance(forget, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"forget must be a tensor [batch, heads, keys] or None, not {forget!r}")
+    batch, heads = q.shape[:2]
+    if forget.dim() != 3 or forget.shape[:2] != (batch, heads) or forget.shape[2] < end:
+        raise ValueError(
+            f"forget must be the log forget gates of all keys, here [{batch}, {heads}, at least "
+            f"{end}], not {tuple(forget.shape)}"
+        )
+    if readable(forget):
+        least, most = forget[:, :, :end].aminmax()
+        if not (bool(most <= 0) and bool(least > -torch.inf)):
+            raise ValueError(
+                "forget holds logarithms of gates between 0 and 1, so finite numbers up to 0; "
+                "take logsigmoid of what a layer puts out"
+            )
+
+
+def check_sink(q: Tensor, sink: Sink | Tensor | None) -> None:
+    if sink is None:
+        return
+    if not isinstance(sink, Sink | Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"sink must be a Sink, a tensor [heads] or None, not {sink!r}")
+    logit = sink.logit if isinstance(sink, Sink) else sink
+    if logit.shape != q.shape[1:2]:
+        raise ValueError(f"the sink has scores {tuple(logit.shape)} but q has {q.shape[1]} heads")
+    if readable(logit) and not bool(logit.isfinite().all()):
+        raise ValueError("a sink's score is NaN or infinite; lower the learning rate")

@@ -15,20 +15,22 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from bayesattn.attention import check
 from bayesattn.attention.decoding import Place, attend_one
+from bayesattn.attention.kernels.blocked import blocked
 from bayesattn.attention.kernels.dense import Decomposed, dense
 from bayesattn.attention.kernels.dense import decompose as _decompose
 from bayesattn.attention.kernels.flex import flex
+from bayesattn.attention.kernels.gated import gated, rounding
 from bayesattn.attention.kernels.skipping import certified
 from bayesattn.attention.kernels.strided import strided
 from bayesattn.attention.rows import Stretch, stretches
-from bayesattn.attention.ssmax import SSMax
-from bayesattn.attention.terms import Terms, table_of
+from bayesattn.attention.ssmax import AnyTemperature, SSMax
+from bayesattn.attention.terms import ScoreMod, Terms, table_of
 from bayesattn.attention.visibility import Visibility, first_visible
-from bayesattn.priors import Prior
+from bayesattn.priors import Prior, Sink
 
 logger = logging.getLogger(__name__)
 
-Kernel = Literal["auto", "dense", "strided", "flex"]
+Kernel = Literal["auto", "dense", "strided", "flex", "blocked"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 AnyPrior = Prior | Tensor | None
 _SMALL = 64  # keys up to which writing out every score is the quickest way on a CPU
@@ -43,7 +45,7 @@ class Certified(NamedTuple):
 
 
 class _More(TypedDict, total=False):
-    ssmax: SSMax | Tensor | None
+    ssmax: AnyTemperature
     documents: Tensor | None
     padding: Tensor | None
     offset: int | None
@@ -51,6 +53,9 @@ class _More(TypedDict, total=False):
     window: int | None
     exempt: int
     scale: float | None
+    forget: Tensor | None
+    sink: Sink | Tensor | None
+    score_mod: ScoreMod | None
     kernel: Kernel
     skip: bool
 
@@ -79,7 +84,7 @@ def attend(
     v: Tensor,
     prior: AnyPrior = None,
     *,
-    ssmax: SSMax | Tensor | None = None,
+    ssmax: AnyTemperature = None,
     documents: Tensor | None = None,
     padding: Tensor | None = None,
     offset: int | None = None,
@@ -87,6 +92,9 @@ def attend(
     window: int | None = None,
     exempt: int = 0,
     scale: float | None = None,
+    forget: Tensor | None = None,
+    sink: Sink | Tensor | None = None,
+    score_mod: ScoreMod | None = None,
     kernel: Kernel = "auto",
     skip: bool = True,
     tolerance: float | None = None,
@@ -100,7 +108,7 @@ def attend(
         v: [B, G, S, D].
         prior: a `Prior`, its table [H, distances], or None for the uniform prior.
         ssmax: temperatures [H] of Scalable Softmax. An `SSMax` module says what they scale; a bare
-            tensor scales content and prior.
+            tensor scales content and prior. Or a `LogTemperature`, which is not learned.
         documents: [B, S] integer id of the document of each key, in contiguous runs. A query sees
             its own document only, and n of SSMax restarts with it.
         padding: [B] number of left-padding keys. Rows of padding give 0.
@@ -112,6 +120,12 @@ def attend(
         exempt: number of leading keys (of each sequence or document) whose log-prior is 0 whatever
             their distance: headers, sinks and instructions are not far away.
         scale: factor of q·k, 1/√D by default.
+        forget: [B, H, S] logarithms of forget gates of all keys, as a `ForgetGate` gives them: the
+            log-prior of key j gets the sum of those after j, up to and including the query's.
+        sink: a `Sink`, or scores [H], of one more key that every query sees and whose value is 0.
+        score_mod: a function `(score, b, h, q_idx, kv_idx) -> score` as FlexAttention takes it,
+            applied after everything else. Both indices count keys, so that with a cache q_idx -
+            kv_idx is still the distance. It may read tensors; they get their gradients.
         kernel: one of `KERNELS`; "auto" picks by device and logs its choice at debug level.
         skip: leave out keys that together hold less of a row than its rounding in float32, forward
             and backward, where a kernel can (strided); False computes everything.
@@ -132,13 +146,18 @@ def attend(
     check.check_place(last, k, parts[-1].offset, window, exempt)
     end = parts[-1].offset + last.shape[2]
     check.check_first(q, end, documents, padding)
-    if q.shape[2] == 1 and documents is None and tolerance is None and not decompose:
+    plain = forget is None and sink is None and score_mod is None
+    if q.shape[2] == 1 and plain and documents is None and tolerance is None and not decompose:
         place = (end, padding, window, exempt)
         if (out := _decode(kernel, q, k, v, prior, ssmax, place, scale)) is not None:
             return out
     span = end if window is None else min(end, window)
     check.check_prior(q, prior, span)
     check.check_ssmax(q, ssmax)
+    check.check_forget(q, forget, end)
+    check.check_sink(q, sink)
+    if decompose and score_mod is not None:
+        raise ValueError("a score_mod has no factors; leave out decompose or score_mod")
 
     table = table_of(prior, span, torch.promote_types(q.dtype, torch.float32))
     results: list[Tensor | Certified | Decomposed] = []
@@ -146,7 +165,9 @@ def attend(
         some = q[:, :, part.queries]
         first = first_visible(some.shape[2], part.offset, documents, padding)
         seen = Visibility(some.shape[2], part.offset, first, window, exempt)
-        terms = Terms.of(some, table, ssmax, seen, scale)
+        terms = Terms.of(
+            some, table, ssmax, seen, scale, forget=forget, sink=sink, score_mod=score_mod
+        )
         if decompose:
             results.append(_decompose(some, k, v, terms))
         else:
@@ -165,11 +186,14 @@ def _attend(
 ) -> Tensor | Certified:
     """One stretch of queries, by the kernel that is asked for or fits best."""
     seen = terms.seen
-    inputs = (q, k, v, terms.table, terms.content)
+    inputs = (q, k, v, terms.table, terms.content, terms.decay, terms.sink)
     grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    kernel = _choose(kernel, q, seen, grad, tolerance)
+    kernel = _choose(kernel, q, terms, grad, tolerance)
     if kernel != "strided" and tolerance is None:
-        return (flex if kernel == "flex" else dense)(q, k, v, terms)
+        return _KERNELS[kernel](q, k, v, terms)
+    if not terms.by_distance:
+        output = gated(q, k, v, terms)
+        return output if tolerance is None else Certified(output, rounding(q, k, v, terms))
     if terms.table is None:
         whole = seen.offset == 0 or seen.num_queries == 1
         if whole and seen.first is None and seen.window is None and tolerance is None:
@@ -199,14 +223,14 @@ def _decode(
     k: Tensor,
     v: Tensor,
     prior: AnyPrior,
-    ssmax: SSMax | Tensor | None,
+    ssmax: AnyTemperature,
     place: Place,
     scale: float | None,
 ) -> Tensor | None:
     """One query from what is prepared, on a CPU and without gradients; None leaves it to others."""
     if not q.is_cpu or kernel not in ("auto", "strided") or torch.compiler.is_compiling():
         return None
-    if isinstance(prior, Tensor) or isinstance(ssmax, Tensor):
+    if isinstance(prior, Tensor) or not (ssmax is None or isinstance(ssmax, SSMax)):
         return None
     if torch.is_grad_enabled():
         modules = (module for module in (prior, ssmax) if module is not None)
@@ -216,13 +240,14 @@ def _decode(
     return attend_one(q, k, v, prior, ssmax, place, scale)
 
 
-def _choose(
-    kernel: Kernel, q: Tensor, seen: Visibility, grad: bool, tolerance: float | None
-) -> Kernel:
+_KERNELS = {"dense": dense, "flex": flex, "blocked": blocked}
+
+
+def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: float | None) -> Kernel:
     """The kernel to use; refuses what cannot be done."""
     if kernel not in KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(KERNELS)}")
-    device = q.device.type
+    device, seen, modified = q.device.type, terms.seen, terms.score_mod is not None
     if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance is a share of the posterior, between 0 and 1, not {tolerance}")
     if tolerance is not None and (device != "cpu" or kernel not in ("auto", "strided") or grad):
@@ -234,14 +259,22 @@ def _choose(
         raise ValueError(
             f"kernel 'strided' runs on CPU, q is on {device}; use 'auto', 'dense', or 'flex' (CUDA)"
         )
+    if modified and (kernel == "strided" or tolerance is not None):
+        raise ValueError(
+            "a score_mod is computed by kernel 'blocked', 'dense' or 'flex' (CUDA), and exactly; "
+            "use 'auto', and leave tolerance out"
+        )
     if kernel == "flex" and grad and device != "cuda":
         raise ValueError(
-            "kernel 'flex' has gradients on CUDA only; use 'strided' on CPU, 'dense', or 'auto'"
+            "kernel 'flex' has gradients on CUDA only; use 'strided' on CPU ('blocked' with a "
+            "score_mod), 'dense', or 'auto'"
         )
     if kernel != "auto":
         return kernel
     chosen: Kernel = "dense"
-    if device == "cpu" and seen.end > _SMALL:
+    if modified and device != "cuda" and seen.end > _SMALL:
+        chosen = "blocked"
+    elif device == "cpu" and seen.end > _SMALL and not modified:
         chosen = "strided"
     elif device == "cuda" and seen.num_queries > 1:  # one row of scores is no matrix
         chosen = "flex"

@@ -22,6 +22,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from bayesattn.attention.log_temperature import LogTemperature
 from bayesattn.attention.visibility import Visibility
 
 LEAST = -700.0
@@ -68,8 +69,11 @@ class SSMax(nn.Module):
         return f"num_heads={self.num_heads}, scope={self.scope!r}, horizon={self.horizon}"
 
 
+AnyTemperature = SSMax | LogTemperature | Tensor | None
+
+
 def temperatures(
-    ssmax: SSMax | Tensor | None,
+    ssmax: AnyTemperature,
     table: Tensor | None,
     seen: Visibility,
     dtype: torch.dtype,
@@ -78,7 +82,8 @@ def temperatures(
     """Factors [B or 1, H, T] of the content and of the prior; None where there are none.
 
     Args:
-        ssmax: a module, or temperatures [H] that scale content and prior with the visible keys.
+        ssmax: a module, or temperatures [H] that scale content and prior with the visible keys; a
+            `LogTemperature` scales the content.
         table: log-prior [H, span] by distance; None if it is uniform.
         seen: which keys each query sees.
         dtype: of the factors.
@@ -86,6 +91,8 @@ def temperatures(
     """
     if ssmax is None:
         return None, None
+    if isinstance(ssmax, LogTemperature):
+        return ssmax.factor(seen.count(device), dtype), None
     if isinstance(ssmax, SSMax):
         scale, scope, horizon = ssmax.scale, ssmax.scope, ssmax.horizon
     else:
@@ -135,6 +142,18 @@ def log_in_play(table: Tensor, seen: Visibility, horizon: int) -> Tensor:
 
     log_n = log_visible(within + exempt, torch.float64)
     return (log_n + entropy(near) - entropy(within)).to(table.dtype)
+
+
+def temperatures_under(
+    ssmax: SSMax | LogTemperature | None, bias: Tensor | None, visible: Tensor, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None]:
+    """The same as `temperatures` for any mask [B, 1, T, S] and a log-prior [H, T, S]."""
+    if ssmax is None:
+        return None, None
+    if isinstance(ssmax, LogTemperature):
+        return ssmax.factor(visible.sum(dim=-1)[:, 0], dtype), None
+    factor = temperature(ssmax.scale.to(dtype), log_seen(ssmax, bias, visible, dtype))
+    return factor, None if ssmax.scope == "content" else factor
 
 
 def log_seen(ssmax: SSMax, bias: Tensor | None, visible: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,17 +1,26 @@
 """What a score is made of beside queries and keys: the arguments that all kernels share.
 
-score_ij = scale · content_i · q_i·k_j + temper_i · table[i - j]      over the keys j that i sees
+score_ij = scale · content_i · q_i·k_j + temper_i · (table[i - j] + decay_i - decay_j)
+
+over the keys j that i sees, and over a sink of score `sink` and value 0 if there is one; a
+score_mod changes these scores last.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bayesattn.attention.ssmax import SSMax, temperatures
+from bayesattn.attention.ssmax import AnyTemperature, temperatures
 from bayesattn.attention.visibility import Group, Run, Visibility
 from bayesattn.priors import Prior, Uniform
+from bayesattn.priors.forget_gate import accumulate
+from bayesattn.priors.sink import Sink
+
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""FlexAttention's: from a score, its sequence, head, query and key to another score."""
 
 
 class Terms(NamedTuple):
@@ -25,21 +34,39 @@ class Terms(NamedTuple):
     """[B or 1, H, T] factor of the prior in each row; None if SSMax leaves it alone."""
     seen: Visibility
     scale: float
+    decay: Tensor | None = None
+    """[B, H, end] sums of log forget gates up to each key, in float64; None without gates."""
+    sink: Tensor | None = None
+    """[H] score of a key that all queries see and whose value is 0; None without one."""
+    score_mod: ScoreMod | None = None
+    """Changes scores, for queries counted like keys."""
 
     @staticmethod
     def of(
         q: Tensor,
         prior: Prior | Tensor | None,
-        ssmax: SSMax | Tensor | None,
+        ssmax: AnyTemperature,
         seen: Visibility,
         scale: float | None = None,
+        *,
+        forget: Tensor | None = None,
+        sink: Sink | Tensor | None = None,
+        score_mod: ScoreMod | None = None,
     ) -> "Terms":
         """Those of queries of this width, dtype and device; see `attend` for the arguments."""
         wide = torch.promote_types(q.dtype, torch.float32)
         table = table_of(prior, seen.span, wide)
         content, temper = temperatures(ssmax, table, seen, wide, q.device)
         scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-        return Terms(table, content, temper, seen, scale)
+        decay = None if forget is None else accumulate(forget[:, :, : seen.end])
+        sink = sink.logit if isinstance(sink, Sink) else sink
+        sink = None if sink is None else sink.to(wide)
+        return Terms(table, content, temper, seen, scale, decay, sink, score_mod)
+
+    @property
+    def by_distance(self) -> bool:
+        """Whether the prior is one of distance, and nothing else."""
+        return self.decay is None and self.sink is None and self.score_mod is None
 
     def heat(self, q: Tensor, rows: Tensor | None = None) -> Tensor:
         """Queries, or those of some `rows`, times the temperature of their content."""

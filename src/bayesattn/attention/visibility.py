@@ -64,16 +64,18 @@ class Visibility:
         """[T] physical index of each query."""
         return torch.arange(self.offset, self.end, device=device)
 
-    def mask(self, device: torch.device) -> Tensor:
-        """[B or 1, 1, T, end] True where the key is visible."""
-        query = self.positions(device)[:, None]
-        key = torch.arange(self.end, device=device)[None, :]
+    def mask(
+        self, device: torch.device, rows: slice = slice(None), keys: slice = slice(None)
+    ) -> Tensor:
+        """[B or 1, 1, T, end] True where the key is visible; of some queries and keys."""
+        query = self.positions(device)[rows, None]
+        key = torch.arange(self.end, device=device)[None, keys]
         seen = key <= query
         if self.window is not None:
             seen = seen & (key > query - self.window)
         if self.first is None:
             return seen[None, None]
-        return (seen[None] & (key[None] >= self.first[:, :, None]))[:, None]
+        return (seen[None] & (key[None] >= self.first[:, rows, None]))[:, None]
 
     def exempted(self, device: torch.device) -> Tensor:
         """[B or 1, 1, T, end] True where the key is exempt from the prior."""
@@ -108,7 +110,8 @@ class Visibility:
         whose `factors` [B or 1, ...] are the same, share a group.
         """
         if self.first is None and all(x is None or x.shape[0] == 1 for x in factors):
-            return [Group(slice(None), 0, [Run(0, self.num_queries, 0)])]
+            group, _ = self.only()
+            return [group]
         telling = [x.detach().cpu() for x in (self.first, *factors) if _varies(x)]
         members: dict[bytes, list[int]] = {}
         for row in range(max([len(x) for x in telling], default=1)):
@@ -120,6 +123,11 @@ class Visibility:
             runs = [Run(0, self.num_queries, 0)] if first is None else self._cut(first[rows[0]])
             groups.append(Group(_places(rows, len(members) == 1), rows[0], runs))
         return groups
+
+    def only(self) -> tuple[Group, Run]:
+        """The one group and run of queries that all see from key 0 on."""
+        run = Run(0, self.num_queries, 0)
+        return Group(slice(None), 0, [run]), run
 
     def _cut(self, first: Tensor) -> list[Run]:
         values, lengths = torch.unique_consecutive(first, return_counts=True)

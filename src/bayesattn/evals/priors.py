@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesattn.attention import Decomposed, SSMax, Visibility, attend
+from bayesattn.attention import Decomposed, LogTemperature, SSMax, Visibility, attend
 from bayesattn.attention.ssmax import temperatures
 from bayesattn.corpora import NeedleMaker
 from bayesattn.encodings import Rotation
@@ -190,6 +190,7 @@ def _take_apart(
     if turn is not None:
         q, k = turn(q), turn(k)
     seen: dict[str, Any] = {"window": attention.config.sliding_window, "exempt": layout.exempt}
+    seen |= {"forget": attention.forget and attention.forget(x), "sink": attention.sink}
     parts = attend(q, k, v, prior, decompose=True, ssmax=attention.ssmax, **seen)
     return Decomposed(*(part.cpu() for part in parts))
 
@@ -216,7 +217,9 @@ def _prior_of(model: BayesForCausalLM, attention: BayesAttention) -> Prior:
     return prior
 
 
-def _heads(layer: int, prior: Prior, ssmax: SSMax | None, temper: Tensor) -> list[HeadPrior]:
+def _heads(
+    layer: int, prior: Prior, ssmax: SSMax | LogTemperature | None, temper: Tensor
+) -> list[HeadPrior]:
     heads: list[HeadPrior] = []
     for head in range(prior.num_heads):
         shape: dict[str, Any] = {}
@@ -224,13 +227,13 @@ def _heads(layer: int, prior: Prior, ssmax: SSMax | None, temper: Tensor) -> lis
             names = ("theta_alpha", "theta_beta", "mu")
             shape = {name: float(getattr(prior, name)[head]) for name in names}
             shape["kind"] = prior.classes()[head]
-        learnt = None if ssmax is None else float(ssmax.scale[head])
+        learnt = float(ssmax.scale[head]) if isinstance(ssmax, SSMax) else None
         reach = _reach(prior, head, float(temper[head]))
         heads.append(HeadPrior(layer=layer, head=head, reach=reach, temperature=learnt, **shape))
     return heads
 
 
-def _temperature(ssmax: SSMax | None, prior: Prior, length: int) -> Tensor:
+def _temperature(ssmax: SSMax | LogTemperature | None, prior: Prior, length: int) -> Tensor:
     """[H] factor of the log-prior for a query that sees `length` keys."""
     if ssmax is None or ssmax.scope == "content":
         return torch.ones(prior.num_heads, dtype=torch.float64)

@@ -27,6 +27,7 @@ NOT_TRAINED = frozenset(
 """What the tokenizer or the tunnel says, and what changes nothing before the model is used."""
 WIDER: dict[str, tuple[Any, Any, str]] = {
     "ssmax_horizon": (int | str | None, None, " A number, or 1x: the training length."),
+    "log_temperature_start": (int | str, 8192, " A number, or 1x: the training length."),
     "max_position_embeddings": (int | None, None, " The training length if not given."),
 }
 """Fields that may also be given relative to the training length: type, default, further help."""
@@ -68,7 +69,8 @@ class DecoderChoices(Strict):
             if value is not None or type(None) in get_args(one.type):
                 chosen[one.name] = value
         chosen = {"max_position_embeddings": length} | chosen | given
-        chosen["ssmax_horizon"] = tokens_of(chosen["ssmax_horizon"], length)
+        for name in ("ssmax_horizon", "log_temperature_start"):
+            chosen[name] = tokens_of(chosen[name], length, name)
         try:
             return build(**chosen)
         except ValueError as error:
@@ -78,15 +80,13 @@ class DecoderChoices(Strict):
             raise ValueError(text) from None
 
 
-def tokens_of(horizon: int | str | None, length: int) -> int | None:
-    """A horizon in tokens, given as such or as a multiple of the training length."""
-    if not isinstance(horizon, str):
-        return horizon
-    tokens = round(length_multiple(horizon, length) * length)
+def tokens_of(given: int | str | None, length: int, name: str = "ssmax_horizon") -> int | None:
+    """A length in tokens, given as such or as a multiple of the training length."""
+    if not isinstance(given, str):
+        return given
+    tokens = round(length_multiple(given, length) * length)
     if tokens < 1:
-        raise ValueError(
-            f"ssmax_horizon is one length, a multiple such as 1x or a number, not {horizon!r}"
-        )
+        raise ValueError(f"{name} is one length, a multiple such as 1x or a number, not {given!r}")
     return tokens
 
 

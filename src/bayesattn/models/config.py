@@ -12,9 +12,11 @@ from transformers import GenerationConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
 
 from bayesattn.attention import KERNELS, SCOPES
+from bayesattn.attention.log_temperature import check_scale
 from bayesattn.checks import unknown
 from bayesattn.encodings import ENCODINGS, POSITION_INITS, ROPE_TYPES
 from bayesattn.priors import PRIORS, make_prior
+from bayesattn.priors.forget_gate import check_time
 
 _POSITIVE = (
     "vocab_size",
@@ -29,6 +31,7 @@ _POSITIVE = (
     "attention_layers",
     "num_experts",
     "num_experts_per_tok",
+    "log_temperature_start",
 )
 
 _NAMES = {
@@ -114,6 +117,19 @@ class BayesConfig(PreTrainedConfig):
     published, if not given."""
     ssmax_learned: bool = True
     """Learn a temperature per head; else all stay 1."""
+    log_temperature: float | None = None
+    """Instead of SSMax, scale the content with 1 + a ln(floor(n / n0) + 1) for n visible keys. This
+    is a, 0.1 in Llama 4; it is not learned."""
+    log_temperature_start: int = 8192
+    """n0 of log_temperature: with fewer keys nothing changes."""
+    forget: bool = False
+    """Forget gates (FoX) beside the prior: what lies before a token that shuts its gate counts as
+    far away. Learned from the content, per head and layer."""
+    forget_time: float | None = None
+    """At initialisation heads remember from 1 to so many tokens before they forget; all gates start
+    at 1/2, as published, if not given."""
+    sink: bool = False
+    """A learned score per head for attending to nothing (gpt-oss)."""
     encoding: str = "none"
     """Position encoding besides the prior: none, rope, sinusoidal or learned."""
     position_init: str = "normal"
@@ -133,7 +149,7 @@ class BayesConfig(PreTrainedConfig):
     num_experts_per_tok: int = 2
     """How many of the experts every token uses."""
     kernel: str = "auto"
-    """How attention is computed: auto, dense, strided or flex."""
+    """How attention is computed: auto, dense, strided, flex or blocked."""
     tolerance: float | None = None
     """Share of the posterior that attention may provably leave out, for long prompts on a CPU; None
     computes all of it. Refused in training."""
@@ -226,12 +242,22 @@ class BayesConfig(PreTrainedConfig):
             )
         if self.ssmax_horizon is not None and self.ssmax_horizon < 1:
             raise ValueError(f"ssmax_horizon must be 1 or more, or None, not {self.ssmax_horizon}")
+        self._check_temperature_and_gates()
         for name, allowed in _NAMES.items():
             _one_of(name, getattr(self, name), allowed)
         with torch.device("cpu"):  # raises on options the prior does not have
             make_prior(self.prior, self.num_attention_heads, **(self.prior_options or {}))
         if self.encoding == "rope":
             self._check_rope(dict(self.rope_parameters or {}))
+
+    def _check_temperature_and_gates(self) -> None:
+        if self.log_temperature is not None:
+            if self.ssmax:
+                raise ValueError("log_temperature takes the place of SSMax; set ssmax to False")
+            check_scale(self.log_temperature)
+        if self.forget_time is not None and not self.forget:
+            raise ValueError("forget_time needs forget gates; set forget to True")
+        check_time(self.forget_time)
 
     def _check_rope(self, rope: dict[str, Any]) -> None:
         _one_of("rope_type", rope.get("rope_type"), ROPE_TYPES)

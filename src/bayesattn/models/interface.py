@@ -23,7 +23,7 @@ from transformers.masking_utils import (
 )
 
 from bayesattn.attention.kernels.dense import repeat_heads, weigh
-from bayesattn.attention.ssmax import log_seen, temperature
+from bayesattn.attention.ssmax import temperatures_under
 from bayesattn.attention.terms import table_of
 from bayesattn.models.layers import attend_and_record
 from bayesattn.models.layout import left_padding
@@ -124,7 +124,7 @@ def bayes_attention(
             f"attention under a prior has no dropout, not {dropout}; "
             "set attention_dropout to 0 in the model's config before building it"
         )
-    for name in ("softcap", "s_aux", "position_bias", "cache"):
+    for name in ("softcap", "position_bias", "cache"):
         if kwargs.get(name) is not None:
             raise ValueError(f"attention under a prior cannot honour this model's {name}")
     if kwargs.get("is_causal") is False or not getattr(module, "is_causal", True):
@@ -132,6 +132,7 @@ def bayes_attention(
     # Under autocast a host's rotary encoding widens q and k but not v.
     query, key = query.to(value.dtype), key.to(value.dtype)
     exempt: int = getattr(module, "exempt", 0)
+    sink: Tensor | None = kwargs.get("s_aux")  # what gpt-oss calls it
     num_queries, num_keys = query.shape[2], key.shape[2]
     if not isinstance(attention_mask, Sight):
         if num_queries != num_keys:
@@ -143,7 +144,7 @@ def bayes_attention(
     if attention_mask.dense is not None:
         if exempt:
             raise ValueError("exempt keys need a causal mask with padding at the ends, no other")
-        return _attend_dense(module, query, key, value, attention_mask, scaling)
+        return _attend_dense(module, query, key, value, attention_mask, scaling, sink)
     if attention_mask.dropped and exempt and attention_mask.padding is not None:
         raise ValueError(
             "a sliding-window cache forgets which keys of a left-padded batch are exempt; "
@@ -156,6 +157,7 @@ def bayes_attention(
         value,
         getattr(module, "prior", None),
         ssmax=getattr(module, "ssmax", None),
+        sink=sink,
         documents=attention_mask.documents,
         padding=attention_mask.padding,
         offset=attention_mask.offset,
@@ -168,7 +170,13 @@ def bayes_attention(
 
 
 def _attend_dense(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, sight: Sight, scale: float | None
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sight: Sight,
+    scale: float | None,
+    sink: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The definition of attention for an arbitrary boolean or additive mask."""
     mask = sight.dense
@@ -184,16 +192,16 @@ def _attend_dense(
     wide = torch.promote_types(query.dtype, torch.float32)
     table = table_of(prior, len(index), wide)
     log_prior = None if table is None else table[:, distance.clamp(min=0)]
-    if ssmax is not None:
-        temper = temperature(ssmax.scale.to(wide), log_seen(ssmax, log_prior, visible, wide))
-        query = (query * temper[..., None]).to(query.dtype)
-        if log_prior is not None and ssmax.scope == "content+prior":
-            log_prior = log_prior * temper[..., None]
+    content, temper = temperatures_under(ssmax, log_prior, visible, wide)
+    if content is not None:
+        query = (query * content[..., None]).to(query.dtype)
+    if log_prior is not None and temper is not None:
+        log_prior = log_prior * temper[..., None]
     if mask.dtype != torch.bool:
         added = mask.masked_fill(~visible, 0.0)
         log_prior = added if log_prior is None else log_prior + added
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    posterior = weigh(query, key, log_prior, visible, factor)
+    posterior = weigh(query, key, log_prior, visible, factor, sink=sink)
     output = posterior.to(value.dtype) @ repeat_heads(value, heads)
     return output.transpose(1, 2).contiguous(), posterior
 

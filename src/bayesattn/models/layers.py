@@ -1,6 +1,7 @@
 """One decoder layer: x + attention(norm(x)), then x + mlp(norm(x)).
 
     attention   o( Σ_j posterior_ij v_j ), posterior_ij ∝ exp(q_i·k_j/√d) · prior(i - j)
+                with forget gates of x and a sink if the config says so
     mlp         down( silu(gate(x)) · up(x) )                              (SwiGLU)
     experts     Σ_e g_e mlp_e(x), g the softmax of the largest router scores, 0 elsewhere
 
@@ -16,13 +17,14 @@ from torch import Tensor, nn
 from transformers import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from bayesattn.attention import SSMax, attend
+from bayesattn.attention import LogTemperature, SSMax, attend
 from bayesattn.attention.posterior import Kernel
 from bayesattn.attention.ssmax import Scope
 from bayesattn.encodings import Rotation
 from bayesattn.models.config import BayesConfig
+from bayesattn.models.gate_cache import split_gates, with_gates
 from bayesattn.models.layout import Layout
-from bayesattn.priors import Prior, Uniform, make_prior
+from bayesattn.priors import ForgetGate, Prior, Sink, Uniform, make_prior
 
 # What `attn_implementation` means here; None leaves the choice to config.kernel.
 KERNEL_OF: dict[str, Kernel | None] = {
@@ -54,12 +56,14 @@ def shared_table(prior: Prior | None, length: int) -> Tensor | None:
     return None if prior is None or isinstance(prior, Uniform) else prior.table(length)
 
 
-def build_ssmax(config: BayesConfig) -> SSMax | None:
+def build_ssmax(config: BayesConfig) -> SSMax | LogTemperature | None:
     """The temperatures that `config` asks for, never in half precision; None if it does not."""
+    heads, learned = config.num_attention_heads, config.ssmax_learned
+    if config.log_temperature is not None:
+        return LogTemperature(heads, config.log_temperature, config.log_temperature_start)
     if not config.ssmax:
         return None
     scope, horizon = cast(Scope, config.ssmax_scope), config.ssmax_horizon
-    heads, learned = config.num_attention_heads, config.ssmax_learned
     with full_precision():
         return SSMax(heads, learned=learned, scope=scope, horizon=horizon)
 
@@ -148,6 +152,9 @@ class BayesAttention(nn.Module):
         self.o_proj = nn.Linear(heads * width, hidden, bias=False)
         self.prior = None if config.shared_prior else build_prior(config)
         self.ssmax = build_ssmax(config)
+        with full_precision():
+            self.forget = ForgetGate(hidden, heads, config.forget_time) if config.forget else None
+            self.sink = Sink(heads) if config.sink else None
 
     def forward(
         self,
@@ -178,8 +185,12 @@ class BayesAttention(nn.Module):
         )
         if rotation is not None:
             q, k = Rotation(*(angles[:, :, start:] for angles in rotation))(q), rotation(k)
+        gates = None if self.forget is None else self.forget(x)
         if cache is not None:
-            k, v = cache.update(k, v, self.layer_idx)
+            kept = k if gates is None else with_gates(k, gates)
+            k, v = cache.update(kept, v, self.layer_idx)
+            if gates is not None:
+                k, gates = split_gates(k, v.shape[-1])
         if start == x.shape[1]:
             return x[:, start:], None
         attended, posterior = attend_and_record(
@@ -189,6 +200,8 @@ class BayesAttention(nn.Module):
             v,
             self.prior if shared_table is None else shared_table,
             ssmax=self.ssmax,
+            forget=gates,
+            sink=self.sink,
             documents=layout.documents,
             padding=layout.padding,
             offset=layout.offset + start,

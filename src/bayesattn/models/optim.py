@@ -1,7 +1,8 @@
 """Optimiser groups: what a prior believes must not decay towards zero.
 
 Weight decay pulls theta_beta to 0, which is not "smaller" but "uniform", and SSMax's scale to 0,
-which is "no attention at all". So priors, SSMax, norms and biases go without; matrices decay.
+which is "no attention at all". So priors, sinks, SSMax, norms and biases go without; matrices
+decay, and so do those of forget gates.
 """
 
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from bayesattn.attention import SSMax
-from bayesattn.priors import Prior
+from bayesattn.priors import Prior, Sink
 
 
 def parameter_groups(
@@ -21,7 +22,7 @@ def parameter_groups(
         model: a `BayesForCausalLM`, a retrofitted model, or any module with priors in it.
         weight_decay: for tensors of two or more dimensions, embeddings included.
         lr: learning rate of everything but the prior group.
-        prior_lr: learning rate of prior and SSMax parameters; `lr` if None.
+        prior_lr: learning rate of prior, sink and SSMax parameters; `lr` if None.
 
     Returns:
         The groups "decay", "no_decay" and "prior"; frozen parameters are in none, empty groups
@@ -30,7 +31,7 @@ def parameter_groups(
     prior_ids = {
         id(parameter)
         for module in model.modules()
-        if isinstance(module, Prior | SSMax)
+        if isinstance(module, Prior | SSMax | Sink)
         for parameter in module.parameters()
     }
     groups: dict[str, dict[str, Any]] = {

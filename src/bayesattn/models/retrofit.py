@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils.output_capturing import OutputRecorder
 
-from bayesattn.attention import KERNELS, SSMax
+from bayesattn.attention import KERNELS, LogTemperature, SSMax
 from bayesattn.attention.posterior import Kernel
 from bayesattn.models.interface import NAME
 from bayesattn.priors import Prior, make_prior
@@ -33,7 +33,7 @@ def retrofit(
     prior: str | Prior = "ggd",
     *,
     prior_options: Mapping[str, Any] | None = None,
-    ssmax: bool | SSMax = False,
+    ssmax: bool | SSMax | LogTemperature = False,
     exempt: int = 0,
     kernel: Kernel = "auto",
 ) -> PreTrainedModel:
@@ -44,7 +44,7 @@ def retrofit(
         prior: a name from `PRIORS`, or a prior to copy into every layer.
         prior_options: arguments of the named prior, for example `{"init": "mixed"}`.
         ssmax: also scale the logits with `s · ln n`, which changes the model at once; or the
-            `SSMax` to copy.
+            `SSMax` or `LogTemperature` to copy.
         exempt: this many first keys of a sequence keep log-prior 0, for example attention sinks.
         kernel: a name from `bayesattn.attention.KERNELS`.
     """

@@ -25,7 +25,7 @@ from bayesattn.models.layers import (
     shared_table,
 )
 from bayesattn.models.layout import lay_out
-from bayesattn.priors import Prior
+from bayesattn.priors import ForgetGate, Prior, Sink
 
 # Keywords that Hugging Face code passes to any model and that cannot change the result here.
 _HARMLESS = {"output_attentions", "output_hidden_states", "num_items_in_batch", "token_type_ids"}
@@ -74,7 +74,7 @@ class BayesPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     # A bfloat16 log-prior cannot tell distance 256 from 257.
-    _keep_in_fp32_modules_strict: ClassVar = ["prior", "ssmax"]
+    _keep_in_fp32_modules_strict: ClassVar = ["prior", "ssmax", "forget", "sink"]
     _can_record_outputs: ClassVar = {
         "hidden_states": BayesDecoderLayer,
         "attentions": BayesAttention,
@@ -96,6 +96,12 @@ class BayesPreTrainedModel(PreTrainedModel):
             init.constant_(module.scale, module.init)
         elif isinstance(module, Learned) and module.init == "sinusoidal":
             init.copy_(module.table, module.sinusoids())
+        elif isinstance(module, Sink):
+            init.zeros_(module.logit)
+        elif isinstance(module, ForgetGate):
+            bound = module.weight.shape[1] ** -0.5
+            init.uniform_(module.weight, -bound, bound)
+            init.copy_(module.bias, module.initial_bias())
         elif isinstance(module, Learned):
             init.normal_(module.table, std=module.std)
         elif isinstance(module, nn.Linear | nn.Embedding | nn.RMSNorm):

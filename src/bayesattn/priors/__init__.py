@@ -6,17 +6,21 @@ from typing import Any
 from bayesattn.checks import registered
 from bayesattn.priors.base import Prior
 from bayesattn.priors.bucketed import Bucketed
+from bayesattn.priors.forget_gate import ForgetGate
 from bayesattn.priors.generalized_gaussian import GeneralizedGaussian
 from bayesattn.priors.laplace import Laplace
+from bayesattn.priors.sink import Sink
 from bayesattn.priors.student import Student
 from bayesattn.priors.uniform import Uniform
 
 __all__ = [
     "PRIORS",
     "Bucketed",
+    "ForgetGate",
     "GeneralizedGaussian",
     "Laplace",
     "Prior",
+    "Sink",
     "Student",
     "Uniform",
     "make_prior",

@@ -25,8 +25,9 @@ from bayesattn.probes.measured import NotApplicableError
 
 
 class Call(NamedTuple):
-    """What one call of an attention module was given besides its input."""
+    """What one call of an attention module was given."""
 
+    x: Tensor
     table: Tensor | None
     layout: Layout
     rotation: Rotation | None
@@ -70,9 +71,9 @@ class AttentionPart:
 
     @staticmethod
     def call(arguments: tuple[Any, ...]) -> Call:
-        _, table, layout, rotation, _, _, *start = arguments
+        x, table, layout, rotation, _, _, *start = arguments
         assert layout.offset == 0 and not any(start), "capture looks at whole sequences"
-        return Call(table, layout, rotation)
+        return Call(x, table, layout, rotation)
 
     def posterior(self, call: Call, q: Tensor, k: Tensor, rows: Tensor | None) -> Tensor:
         """[B, H, R, T] attention of queries q [B, H, R, D] at `rows` [R] to all keys [B, G, T, D].
@@ -84,7 +85,9 @@ class AttentionPart:
         window = self.module.config.sliding_window
         seen = Visibility(count, layout.offset, first, window, layout.exempt)
         prior = self.module.prior if call.table is None else call.table
-        return posterior(q, k, Terms.of(q, prior, self.module.ssmax, seen), rows)
+        forget = None if self.module.forget is None else self.module.forget(call.x)
+        more = {"forget": forget, "sink": self.module.sink}
+        return posterior(q, k, Terms.of(q, prior, self.module.ssmax, seen, **more), rows)
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,30 @@
 
     score_mod(score, b, h, i, j) = score + c[b, h, i] · table[h, offset + i - j]
 
-Everything captured is a contiguous tensor indexed by head, never a 0-d scalar: those break the
-backward pass of FlexAttention. Gradients of the table are summed by atomic adds on CUDA, so they
-are not bit-reproducible; the strided and dense kernels are. There is no backward pass on CPU.
+and what else there is in `Terms`. Everything captured is a contiguous tensor indexed by head, never
+a 0-d scalar: those break the backward pass of FlexAttention. Gradients of the table are summed by
+atomic adds on CUDA, so they are not bit-reproducible; the strided and dense kernels are. There is
+no backward pass on CPU.
 """
 
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import (
+    AuxRequest,
+    BlockMask,
+    create_block_mask,
+    flex_attention,
+)
 
+from bayesattn.attention.score_mod import of_terms
 from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Visibility
+from bayesattn.priors.sink import with_sink
 
 # below this many scores writing them all out, uncompiled, is quicker than compiling
 _EAGER_SCORES = 1 << 20
@@ -35,11 +43,15 @@ def flex(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
             q.contiguous(),
             k,
             v,
-            score_mod=_score_mod(terms, q.shape[0]),
+            score_mod=of_terms(terms, q.shape[0], q.dtype),
             block_mask=_block_mask(seen, q),
             scale=terms.scale,
             enable_gqa=k.shape[1] != q.shape[1],
+            return_aux=None if terms.sink is None else AuxRequest(lse=True),
         )
+    if terms.sink is not None:
+        mean, more = cast(tuple[Tensor, Any], out)
+        out, _ = with_sink(mean, more.lse, terms.sink)
     assert isinstance(out, Tensor)
     if seen.first is None:
         return out
@@ -49,26 +61,6 @@ def flex(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
 @lru_cache(maxsize=1)
 def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=False)  # pyright: ignore[reportUnknownMemberType]
-
-
-def _score_mod(terms: Terms, batch: int) -> Callable[..., Tensor] | None:
-    if terms.table is None:
-        return None
-    table, temper, seen = terms.table.contiguous(), terms.temper, terms.seen
-    last, offset, exempt = table.shape[1] - 1, seen.offset, seen.exempt
-    temper = None if temper is None else temper.expand(batch, -1, -1).contiguous()
-    first = None if seen.first is None else seen.first.contiguous()
-
-    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        bias = table[h, (i + offset - j).clamp(0, last)]
-        if temper is not None:
-            bias = bias * temper[b, h, i]
-        if exempt:
-            limit = exempt if first is None else first[b, i] + exempt
-            bias = torch.where(j < limit, 0.0, bias)
-        return score + bias
-
-    return score_mod
 
 
 def _block_mask(seen: Visibility, q: Tensor) -> BlockMask:

@@ -44,13 +44,15 @@ def differentiate_band(
     share: Share,
     *,
     wanted: tuple[bool, bool] = (True, True),
+    sink: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of q, k, v, table, content and temper; arguments as in `attend_band`.
 
     Those of content and temper are [N, H, T], one for each sequence. Those of table and temper are
-    0 where they are not `wanted`.
+    0 where they are not `wanted`. With a `sink` in output and evidence, a query that sees one key
+    does not give it all.
     """
-    table, content, temper, seen, scale = terms
+    table, content, temper, seen, scale = terms[:5]
     assert table is not None
     batch, heads, num_queries, width = q.shape
     end = seen.end
@@ -91,6 +93,7 @@ def differentiate_band(
                 wanted,
                 (rows, keys),
                 work,
+                sink=sink,
             )
             tiles.run(dq[part], dk[part], dv[part])
             dtable[own, : band.span] += tiles.dline[:, end - band.span : end].flip(1)
@@ -124,6 +127,7 @@ class _Tiles:
     shape: tuple[int, int]
     work: InitVar[Tensor]
     clear: torch.Size | None = None
+    sink: bool = False
 
     def __post_init__(self, work: Tensor) -> None:
         self.posterior, self.product, self.skewed = work
@@ -209,6 +213,8 @@ class _Tiles:
 
         Rounding says otherwise, and a prior of -1e10 at distance 0 (beta < 0) would blow that up.
         """
+        if self.sink:
+            return tile[:, :0]
         if self.band.span == 1:
             return tile
         return tile[:, -1:] if a == 0 else tile[:, :0]

@@ -30,7 +30,7 @@ def differentiate_flat(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, evidence: Tensor, terms: Terms
 ) -> tuple[Tensor, Tensor, Tensor, None, Tensor | None, None]:
     """Gradients of q, k, v and content; that of the table is left out, and that of temper is 0."""
-    table, content, _, seen, scale = terms
+    table, content, _, seen, scale = terms[:5]
     assert table is not None
     heated = _heat(q, terms)
     dq = torch.zeros_like(q, dtype=table.dtype)

@@ -53,7 +53,7 @@ def attend_band(
         out: where the posterior mean goes, shaped like q.
         evidence: where the log-evidence goes, [N, H, T] or [G, H/G, T].
     """
-    table, content, temper, seen, scale = terms
+    table, content, temper, seen, scale = terms[:5]
     assert table is not None
     heads, end, num_queries = table.shape[0], seen.end, seen.num_queries
     lead = (1, heads) if q.shape[1] == heads else (q.shape[0], q.shape[1])

@@ -91,7 +91,7 @@ def plan(
         evidence: [N, H, T] log-evidence, if it is known.
         tolerance: ε without weights, for an output alone; by default ε of the dtype, with weights.
     """
-    table, _, temper, seen, _ = terms
+    table, _, temper, seen, _ = terms[:5]
     assert table is not None
     table = table.detach()[:, : seen.span]
     limit = math.log(epsilon(table.dtype) if tolerance is None else tolerance)

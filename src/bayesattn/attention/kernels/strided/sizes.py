@@ -47,7 +47,7 @@ def measure(
     q: Tensor, k: Tensor, v: Tensor, terms: Terms, heads: Tensor, evidence: Tensor | None
 ) -> Sizes:
     """Sizes of some heads of a run; arguments as of `plan`."""
-    table, content, temper, seen, scale = terms
+    table, content, temper, seen, scale = terms[:5]
     assert table is not None
     table, wide, end = table.detach(), table.dtype, seen.end
     shared = heads // (q.shape[1] // k.shape[1])
@@ -85,7 +85,7 @@ def measure(
 
 def _own(q: Tensor, k: Tensor, terms: Terms) -> Tensor:
     """[N, H, T] the score of each row's own key."""
-    table, content, temper, seen, scale = terms
+    table, content, temper, seen, scale = terms[:5]
     assert table is not None
     batch, groups = k.shape[:2]
     own = k[:, :, seen.offset :].to(table.dtype)

@@ -1,0 +1,121 @@
+"""A piece with a prior over distance or a window: gates as one more column of the strided kernel.
+
+    queries  [q_i, temper_i / scale, temper_i (c_m - c_i) / scale]       keys  [k_j, c_m - c_j, 0]
+
+and [k_j, 0, 1] for exempt keys, whose log-prior is 0 and not what was forgotten. Queries are taken
+in runs across which c changes little, each counting from its own first query m.
+"""
+
+import torch
+from torch import Tensor
+
+from bayesattn.attention.kernels.gated.parts import chunks
+from bayesattn.attention.kernels.gated.piece import (
+    Gradients,
+    Piece,
+    Slopes,
+    add_rows,
+    column,
+    widen,
+)
+from bayesattn.attention.kernels.strided.backward import differentiate_band
+from bayesattn.attention.kernels.strided.forward import Mean, attend_band
+from bayesattn.attention.kernels.strided.heads import Keys, Share
+from bayesattn.attention.terms import Terms
+from bayesattn.attention.visibility import Visibility
+
+
+def attend_tilted(piece: Piece) -> Mean:
+    """Posterior mean [N, H, T, D] and log-evidence [N, H, T]."""
+    seen, width, terms = piece.terms.seen, piece.q.shape[3], _with_table(piece)
+    columns = _columns(piece)
+    q, k, v = (widen(x, columns) for x in piece[:3])
+    out, evidence = torch.empty_like(q), q.new_empty(q.shape[:3])
+    for a, b in chunks(seen.offset, seen.end, piece.decay):
+        rows, keys, own = _chunk(terms, a, b)
+        _fill(piece, q, k, a, b)
+        some = (q[:, :, rows], k[:, :, keys], v[:, :, keys])
+        attend_band(*some, own, Keys(own.seen), out[:, :, rows], evidence[:, :, rows])
+        if piece.decay is not None:
+            evidence[:, :, rows] += piece.gone(a, b, a)
+    return out[..., :width], evidence
+
+
+def differentiate_tilted(piece: Piece, slopes: Slopes) -> Gradients:
+    """Gradients of everything in the piece."""
+    seen, width, terms = piece.terms.seen, piece.q.shape[3], _with_table(piece)
+    columns, scale = _columns(piece), terms.scale
+    q, k, v, grad, out = (widen(x, columns) for x in (*piece[:3], slopes.grad, slopes.out))
+    dq, dk, dv = (torch.zeros_like(x) for x in piece[:3])
+    assert terms.table is not None
+    dtable = torch.zeros_like(terms.table)
+    dtemper = None if terms.temper is None else torch.zeros_like(slopes.evidence)
+    ddecay = None if piece.decay is None else torch.zeros_like(piece.decay)
+    for a, b in chunks(seen.offset, seen.end, piece.decay):
+        rows, keys, own = _chunk(terms, a, b)
+        _fill(piece, q, k, a, b)
+        evidence = slopes.evidence[:, :, rows]
+        if piece.decay is not None:
+            evidence = evidence - piece.gone(a, b, a)
+        some = (grad[:, :, rows], q[:, :, rows], k[:, :, keys], v[:, :, keys], out[:, :, rows])
+        sink = slopes.escaped is not None
+        every = Share(slice(0, q.shape[1]), Keys(own.seen), flat=False)
+        *found, found_table, _, found_temper = differentiate_band(
+            *some, evidence, own, every, sink=sink
+        )
+        for total, place, one in zip((dq, dk, dv), (rows, keys, keys), found, strict=True):
+            total[:, :, place] += one[..., :width]
+        dtable += found_table
+        if dtemper is not None and found_temper is not None:
+            dtemper[..., rows] += found_temper
+        if ddecay is None:
+            continue
+        gated = slice(min(max(keys.start, seen.exempt), keys.stop), keys.stop)
+        ddecay[..., gated] -= found[1][:, :, gated.start - keys.start :, width]
+        summed = torch.zeros_like(evidence)
+        if slopes.escaped is not None:
+            summed = summed + slopes.escaped[..., rows]
+        if seen.exempt:
+            summed = summed - found[0][..., width + 1] / scale
+        pulled = found[0][..., width] / scale
+        add_rows(piece, (a, b, a), summed, pulled, ddecay, dtemper)
+    given = None if piece.terms.table is None else dtable
+    return Gradients(dq, dk, dv, given, dtemper, ddecay)
+
+
+def _columns(piece: Piece) -> int:
+    return 0 if piece.decay is None else 1 + (piece.terms.seen.exempt > 0)
+
+
+def _with_table(piece: Piece) -> Terms:
+    """Terms of a prior over distance, 0 everywhere if there is none."""
+    terms, heads = piece.terms, piece.q.shape[1]
+    table = terms.table
+    if table is None:
+        table = piece.q.new_zeros(heads, terms.seen.span)
+    return Terms(table, None, terms.temper, terms.seen, terms.scale)
+
+
+def _chunk(terms: Terms, a: int, b: int) -> tuple[slice, slice, Terms]:
+    """Rows of queries a .. b-1, the keys that they see, and terms that count from the first."""
+    seen = terms.seen
+    lo = 0 if seen.window is None else max(0, a - seen.window + 1)
+    rows = slice(a - seen.offset, b - seen.offset)
+    own = Visibility(b - a, a - lo, None, seen.window, max(0, seen.exempt - lo))
+    temper = None if terms.temper is None else terms.temper[:, rows]
+    return rows, slice(lo, b), terms._replace(seen=own, temper=temper)
+
+
+def _fill(piece: Piece, q: Tensor, k: Tensor, a: int, b: int) -> None:
+    """Write the columns of queries a .. b-1 and of the keys up to them."""
+    if piece.decay is None:
+        return
+    terms, width = piece.terms, piece.q.shape[3]
+    exempt, rows = terms.seen.exempt, slice(a - terms.seen.offset, b - terms.seen.offset)
+    temper = None if terms.temper is None else terms.temper[:, rows]
+    q[:, :, rows, width] = column(temper, terms.scale, q)
+    k[:, :, :b, width] = piece.forgotten(0, b, a)
+    if exempt:
+        q[:, :, rows, width + 1] = -piece.gone(a, b, a) / terms.scale
+        k[:, :, :exempt, width] = 0.0
+        k[:, :, :exempt, width + 1] = 1.0

@@ -1,0 +1,49 @@
+"""A temperature that grows with the logarithm of the length and is not learned (Llama 4).
+
+    factor_i = 1 + a · ln(floor(n_i / n0) + 1)
+
+n_i is the number of keys that query i sees. Below n0 keys nothing changes; from there on the factor
+rises in steps. Llama 4 takes a = 0.1 and n0 = 8,192 in its layers without positions.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from bayesattn.checks import at_least
+
+
+class LogTemperature(nn.Module):
+    """The content of a query that sees n keys times `1 + scale · ln(floor(n / start) + 1)`.
+
+    It has no parameters, and is the same in all heads.
+
+    Args:
+        num_heads: query heads.
+        scale: a of the formula.
+        start: n0 of the formula, such as the training length.
+    """
+
+    scope = "content"
+    frozen: tuple[str, ...] = ()
+
+    def __init__(self, num_heads: int, scale: float = 0.1, start: int = 8192) -> None:
+        super().__init__()
+        self.num_heads = at_least("num_heads", num_heads, 1)
+        check_scale(scale)
+        self.scale, self.start = scale, at_least("start", start, 1)
+
+    def factor(self, num_visible: Tensor, dtype: torch.dtype) -> Tensor:
+        """[B, H, T] for num_visible [B, T]."""
+        steps = num_visible.div(self.start, rounding_mode="floor").to(dtype)
+        return (1 + self.scale * steps.log1p())[:, None].expand(-1, self.num_heads, -1)
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, scale={self.scale}, start={self.start}"
+
+
+def check_scale(scale: float) -> None:
+    """Refuse what would turn scores round."""
+    if not 0 <= scale < math.inf:
+        raise ValueError(f"the scale of a log-temperature is a number from 0 on, not {scale}")
