@@ -109,14 +109,15 @@ def test_a_note_of_another_measurement_says_so(ledger, tmp_path):
 def test_the_table_has_both_columns_and_what_is_ours_apart(ledger):
     text = table(claims(ledger), ledger, "docs/").replace(" ‡", "")
     assert text.splitlines()[:10] == [
-        "as reported? 1 replicates; after the control? 1 does not survive; "
-        "ours 1 supported, 1 error.",
+        "As reported? replicates 1. After the control? does not survive 1. "
+        "Ours: supported 1, error 1.",
         "",
         "| what a paper states | as reported? | after the control? | measured on |",
         "| --- | --- | --- | --- |",
         "| [paper](docs/paper.md) The effect is large. | **✓ replicates** "
         "11.5 points [5.76, 17.2]; comparator 0; 4 seeds; authors: 8 to 10 | "
-        "**✗ does not survive** −8.5 points [−14.2, −2.76]; 4 seeds | one toy; two |",
+        "*It is the toy's own.* **✗ does not survive** −8.5 points [−14.2, −2.76]; 4 seeds | "
+        "one toy; two |",
         "",
         "| what we state | verdict | measured on |",
         "| --- | --- | --- |",
@@ -132,7 +133,7 @@ def test_what_is_not_measured_is_told_with_its_command(ledger):
     text = table([*claims(ledger), other, replace(CLAIM, id="never", statements=())], ledger, "")
     assert "**not measured yet** `bayesattn claims run later --tier full`" in text
     assert "Not registered yet, so not judged: [never](never.md)." in text
-    assert "1 not measured yet, 1 error" in text.splitlines()[0]
+    assert "not measured yet 1, error 1." in text.splitlines()[0]
 
 
 def test_a_bar_in_the_text_does_not_split_a_cell():

@@ -111,7 +111,8 @@ def test_what_a_paper_states_stands_beside_its_control_with_symbol_and_word(page
     assert rows_of(page)[:2] == [
         "Statement As reported? After the control? Measured on",
         "paper The effect is large. ✓ replicates 11.5 points [5.76, 17.2]; comparator 0; 4 seeds"
-        "authors: 8 to 10 ✗ does not survive −8.5 points [−14.2, −2.76]; 4 seeds one toy; two",
+        "authors: 8 to 10 It is the toy's own.✗ does not survive −8.5 points [−14.2, −2.76]; "
+        "4 seeds one toy; two",
     ]
 
 
@@ -123,9 +124,9 @@ def test_ours_are_told_apart_and_say_what_it_would_take(page):
     assert "? undecided 4.5 points" in unclear and "seeds would decide one toy" in unclear
     counts = [item["text"] for item in page.all("li")]
     assert counts == [
-        "as reported? 1 replicates",
-        "after the control? 1 does not survive",
-        "ours 1 supported, 1 undecided, 1 error",
+        "As reported? replicates 1.",
+        "After the control? does not survive 1.",
+        "Ours: supported 1, undecided 1, error 1.",
     ]
 
 

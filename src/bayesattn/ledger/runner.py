@@ -58,15 +58,12 @@ def run_claims(
         asked = {name: _first_seeds(study, tier, seeds) for name, study in work.studies.items()}
         if sentence := set_aside(prepare_folder(folder)):
             print(sentence, file=sys.stderr)
-        for study in studies:
+        for name, study in work.studies.items():
             if again:
-                all_seeds = seeds_of(study, tier) if seeds is None else asked[study.claim.id]
-                for job in measurements(study, tier, all_seeds, folder):
-                    job.file.unlink(missing_ok=True)
+                forget(study, tier, folder, seeds_of(study, tier) if seeds is None else asked[name])
             elif tier is not Tier.QUICK:
                 require_standing(study, tier, folder)
-        for name, own in asked.items():
-            work.begin(name, own)
+            work.begin(name, asked[name])
         if not isinstance(engine, RayWorkers):
             trainings = (job.training for job in work.left.values() if isinstance(job, TrainingJob))
             require_possible(trainings, engine.slots)
@@ -124,6 +121,12 @@ class Work:
 
     def _complete(self, name: str) -> bool:
         return all(job.name not in self.left for job in self.looks[name])
+
+
+def forget(study: AnyStudy, tier: Tier, folder: Path, seeds: Iterable[int]) -> None:
+    """Have these seeds measured anew."""
+    for job in measurements(study, tier, seeds, folder):
+        job.file.unlink(missing_ok=True)
 
 
 def require_standing(study: AnyStudy, tier: Tier, folder: Path) -> None:

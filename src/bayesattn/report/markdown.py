@@ -50,7 +50,7 @@ def table(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
     for line in found.lines:
         cells = (_cells(line.reported, reported=True), _cells(line.controlled))
         papers.append((f"{name(line.claim)} {line.own.text}", *cells, line.scale))
-    parts = ["; ".join(found.counts()) + ".", _table(papers) if found.lines else ""]
+    parts = [" ".join(found.counts()), _table(papers) if found.lines else ""]
     for heading, own in (("what we state", found.ours), ("identities", found.identities)):
         rows = [(heading, "verdict", "measured on")]
         rows += [(f"{name(c.claim)} {c.own.text}", _cells([c]), c.own.scale) for c in own]
@@ -121,7 +121,8 @@ def _cell(cell: Cell, reported: bool) -> str:
     facts = [f"`{cell.command}`"] if cell.row is None else cell.facts
     if reported and cell.own.reported:
         facts.append(f"authors: {cell.own.reported}")
-    return f"**{cell.verdict}** {'; '.join(facts)}"
+    told = f"**{cell.verdict}** {'; '.join(facts)}"
+    return f"*{cell.own.text}* {told}" if cell.own.kind is Kind.CONTROL else told
 
 
 def _statement(cell: Cell) -> Iterator[str]:

@@ -16,10 +16,10 @@ from bayesattn.ledger.statement import Claim, Statement
 from bayesattn.verdicts import WORDS, Kind
 
 HEADINGS = {
-    Kind.REPLICATION: "as reported?",
-    Kind.CONTROL: "after the control?",
-    Kind.OURS: "ours",
-    Kind.IDENTITY: "identities, counted apart",
+    Kind.REPLICATION: "As reported?",
+    Kind.CONTROL: "After the control?",
+    Kind.OURS: "Ours:",
+    Kind.IDENTITY: "Identities, counted apart:",
 }
 NOT_MEASURED, NO_VERDICT = "not measured yet", "without a verdict"
 RULE = (
@@ -133,9 +133,9 @@ class Table(NamedTuple):
             own = [cell for cell in self.cells if cell.own.kind is kind]
             found = Counter(_said(cell) for cell in own)
             order = (*WORDS[kind], "undecided", NO_VERDICT, NOT_MEASURED, "error")
-            said = ", ".join(f"{found[word]} {word}" for word in order if found[word])
+            said = ", ".join(f"{word} {found[word]}" for word in order if found[word])
             if own:
-                yield f"{heading} {said}"
+                yield f"{heading} {said}."
 
 
 def make_table(claims: Sequence[Claim], ledger: Ledger) -> Table:
