@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from bayesattn import SSMax, attend
 from bayesattn.attention.kernels.strided import (
@@ -96,17 +97,31 @@ def ssmax(heads: int, scope: str | None, dtype: torch.dtype = torch.float64) -> 
     return module
 
 
+def gates(scene: Scene, shift: float = 0.0, spread: float = 1.0) -> Tensor:
+    """Log forget gates of all keys."""
+    draw = torch.Generator().manual_seed(7)
+    shape = (scene.batch, scene.heads, scene.keys)
+    return logsigmoid(shift + spread * torch.randn(shape, generator=draw, dtype=torch.float64))
+
+
 def everything(
-    scene: Scene, prior: Prior, temper: SSMax | None, kernel: str, dtype: torch.dtype
+    scene: Scene,
+    prior: Prior | None,
+    temper: SSMax | None,
+    kernel: str,
+    dtype: torch.dtype,
+    **more: Tensor,
 ) -> dict[str, Tensor]:
-    """Output and the gradient of every input and parameter."""
+    """Output and the gradient of every input and parameter; `more` are inputs of attend."""
     *inputs, grad = scene.tensors(dtype)
     leaves = [x.requires_grad_() for x in inputs]
-    named = dict(zip("qkv", leaves, strict=True))
-    named |= {f"prior.{n}": p for n, p in prior.named_parameters() if p.requires_grad}
+    more = {name: x.detach().to(dtype).requires_grad_() for name, x in more.items()}
+    named = dict(zip("qkv", leaves, strict=True)) | more
+    if prior is not None:
+        named |= {f"prior.{n}": p for n, p in prior.named_parameters() if p.requires_grad}
     if temper is not None and temper.scale.requires_grad:
         named["ssmax"] = temper.scale
-    out = attend(*leaves, prior, ssmax=temper, kernel=kernel, **scene.visibility)
+    out = attend(*leaves, prior, ssmax=temper, kernel=kernel, **scene.visibility, **more)
     grads = torch.autograd.grad(out, list(named.values()), grad, allow_unused=True)
     found = {"output": out.detach()}
     for (name, leaf), g in zip(named.items(), grads, strict=True):

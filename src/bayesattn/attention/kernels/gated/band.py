@@ -31,7 +31,7 @@ def attend_tilted(piece: Piece) -> Mean:
     columns = _columns(piece)
     q, k, v = (widen(x, columns) for x in piece[:3])
     out, evidence = torch.empty_like(q), q.new_empty(q.shape[:3])
-    for a, b in chunks(seen.offset, seen.end, piece.decay):
+    for a, b in chunks(seen.offset, seen.end, piece.change):
         rows, keys, own = _chunk(terms, a, b)
         _fill(piece, q, k, a, b)
         some = (q[:, :, rows], k[:, :, keys], v[:, :, keys])
@@ -51,7 +51,7 @@ def differentiate_tilted(piece: Piece, slopes: Slopes) -> Gradients:
     dtable = torch.zeros_like(terms.table)
     dtemper = None if terms.temper is None else torch.zeros_like(slopes.evidence)
     ddecay = None if piece.decay is None else torch.zeros_like(piece.decay)
-    for a, b in chunks(seen.offset, seen.end, piece.decay):
+    for a, b in chunks(seen.offset, seen.end, piece.change):
         rows, keys, own = _chunk(terms, a, b)
         _fill(piece, q, k, a, b)
         evidence = slopes.evidence[:, :, rows]

@@ -7,17 +7,21 @@ rectangle of queries i >= m and keys j < m the gates before m and those after it
 
 both at most 0: the first is a number per row and is added to the evidence, the second goes with the
 keys and is exact where it is small, which is where it matters. On the diagonal squares are halved
-until they are small; torch's causal kernel wastes less on those, too.
+until they are small, which torch's causal kernel likes, too, and c changes little across them.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from torch import Tensor
+_SQUARE = 128
+"""Rows of a square, at most."""
+_LEAST = 16
+"""Rows of the smallest square."""
+_RANGE = 128.0
+"""Change of temper · c across a square that float32 holds to 4e-6, counted from its middle."""
 
-_LEAST = 128
-"""Rows of a square. Gates so steep that float32 loses c here leave a query its own key only."""
-_RANGE = 64.0
-"""Change of c across a chunk of queries that float32 holds to 4e-6."""
+Change = Callable[[int, int], float]
+"""By how much temper · c changes from token a to token b-1, in any head."""
 
 
 class Part(NamedTuple):
@@ -32,20 +36,21 @@ class Part(NamedTuple):
     """Where c counts from; None if the keys are exempt from the gates."""
 
 
-def cut(offset: int, end: int, exempt: int, decay: Tensor | None) -> list[Part]:
+def cut(offset: int, end: int, exempt: int, change: Change | None) -> list[Part]:
     """Parts of the band of queries offset .. end-1 and keys 0 .. end-1, squares first.
 
-    Each query is in one causal square, and in rectangles for the keys before it.
+    Each query is in one causal square, and in rectangles for the keys before it. Without gates,
+    where `change` is None, all keys are exempt.
     """
-    exempt = end if decay is None else min(exempt, end)
+    exempt = end if change is None else min(exempt, end)
     parts: list[Part] = []
     free = min(max(offset, exempt), end)  # from here on queries see gated keys
     if offset < free:
-        parts += _square(offset, free, gates=False)
+        parts += _square(offset, free, None)
         if offset:
             parts.append(Part(offset, free, 0, offset, causal=False, origin=None))
-    if free < end and decay is not None:
-        parts += _square(free, end, gates=True)
+    if free < end:
+        parts += _square(free, end, change)
         if exempt < free:
             parts.append(Part(free, end, exempt, free, causal=False, origin=free))
         if exempt:
@@ -53,22 +58,18 @@ def cut(offset: int, end: int, exempt: int, decay: Tensor | None) -> list[Part]:
     return sorted(parts, key=lambda part: not part.causal)
 
 
-def _square(a: int, b: int, *, gates: bool) -> list[Part]:
+def _square(a: int, b: int, change: Change | None) -> list[Part]:
     middle = (a + b) // 2
-    origin = middle if gates else None
-    if b - a <= _LEAST:
+    origin = None if change is None else middle
+    if b - a <= _SQUARE and (change is None or b - a <= _LEAST or change(a, b) <= _RANGE):
         return [Part(a, b, a, b, causal=True, origin=origin)]
-    halves = (*_square(a, middle, gates=gates), *_square(middle, b, gates=gates))
+    halves = (*_square(a, middle, change), *_square(middle, b, change))
     return [*halves, Part(middle, b, a, middle, causal=False, origin=origin)]
 
 
-def chunks(a: int, b: int, decay: Tensor | None) -> list[tuple[int, int]]:
+def chunks(a: int, b: int, change: Change | None) -> list[tuple[int, int]]:
     """Queries a .. b-1 in runs across which c changes little."""
-    if decay is None or b - a <= _LEAST or _change(decay[..., a:b]) <= _RANGE:
+    if change is None or b - a <= _LEAST or change(a, b) <= _RANGE / 2:
         return [(a, b)]
     middle = (a + b) // 2
-    return [*chunks(a, middle, decay), *chunks(middle, b, decay)]
-
-
-def _change(decay: Tensor) -> float:
-    return float((decay[..., 0] - decay[..., -1]).amax())
+    return [*chunks(a, middle, change), *chunks(middle, b, change)]

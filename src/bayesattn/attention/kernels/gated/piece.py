@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from bayesattn.attention.kernels.gated.parts import Change
 from bayesattn.attention.terms import Terms
 
 
@@ -33,6 +34,21 @@ class Piece(NamedTuple):
         """[N, H, hi-lo] c_origin - c of keys lo .. hi-1."""
         assert self.decay is not None
         return (self.decay[..., origin, None] - self.decay[..., lo:hi]).to(self.wide)
+
+    @property
+    def change(self) -> Change | None:
+        """By how much c changes from a to b-1 in any head; None without gates."""
+        decay, temper, offset = self.decay, self.terms.temper, self.terms.seen.offset
+        if decay is None:
+            return None
+
+        def change(a: int, b: int) -> float:
+            gone = (decay[..., a] - decay[..., b - 1]).amax(0)
+            if temper is not None:
+                gone = gone * temper[:, a - offset : b - offset].abs().amax(-1)
+            return float(gone.amax())
+
+        return change
 
     @property
     def wide(self) -> torch.dtype:

@@ -107,7 +107,7 @@ def differentiate_triangle(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradi
 def _shares(piece: Piece, skip: bool) -> Iterator[tuple[Share, slice, slice]]:
     """What has to be computed, with the places of its rows and keys."""
     seen, reach = piece.terms.seen, Reach(piece, skip)
-    for part in cut(seen.offset, seen.end, seen.exempt, piece.decay):
+    for part in cut(seen.offset, seen.end, seen.exempt, piece.change):
         for share in reach.shares(part):
             a, b, lo, hi, *_ = share.part
             yield share, slice(a - seen.offset, b - seen.offset), slice(lo, hi)
