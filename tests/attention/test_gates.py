@@ -64,8 +64,8 @@ def test_shapes(scope, queries, keys, batch, groups, kernel):
         assert_same(found, wanted, 1e-11)
 
 
-@pytest.mark.parametrize("visibility", VISIBILITIES)
-@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("visibility", ["causal", "window", "exempt, padding", "static cache"])
+@pytest.mark.parametrize("scope", [None, "content+prior"])
 @pytest.mark.parametrize("names", EXTRAS)
 @torch.no_grad()
 def test_flex_equals_the_definition(names, scope, visibility):

@@ -31,7 +31,7 @@ def dense(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
 
 def posterior(q: Tensor, k: Tensor, terms: Terms, rows: Tensor | None = None) -> Tensor:
     """[B, H, T, end] posterior; with `rows` [R] that of these queries, q [B, H, R, D], only."""
-    log_prior, visible = prior_and_mask(terms, q.device, rows)
+    log_prior, visible = prior_and_mask(terms, q, rows)
     heated, keys, seen = terms.heat(q, rows), k[:, :, : terms.seen.end], terms.seen
     if terms.score_mod is None:
         all_see = seen.first is None
@@ -86,21 +86,21 @@ def softmax(scores: Tensor, visible: Tensor, sink: Tensor | None = None) -> Tens
 
 
 def prior_and_mask(
-    terms: Terms, device: torch.device, rows: Tensor | None = None
+    terms: Terms, q: Tensor, rows: Tensor | None = None
 ) -> tuple[Tensor | None, Tensor]:
     """Log-prior (None if uniform) after its temperature, and what is visible; of some rows."""
-    log_prior, visible = None, terms.seen.mask(device)
+    log_prior, visible = None, terms.seen.mask(q.device)
     if terms.table is not None:
         log_prior = bias(terms.table, terms.seen)
     if rows is not None:
         log_prior = None if log_prior is None else log_prior.index_select(2, rows)
         visible = visible.index_select(2, rows)
     if terms.decay is not None:
-        gated = decayed(terms.decay, terms.seen, rows)
-        log_prior = gated if log_prior is None else log_prior + gated.to(log_prior.dtype)
+        gated = decayed(terms.decay, terms.seen, rows).to(_wide(q))
+        log_prior = gated if log_prior is None else log_prior + gated
     if terms.temper is not None and log_prior is not None:
         temper = terms.temper if rows is None else terms.temper.index_select(2, rows)
-        log_prior = log_prior.to(temper.dtype) * temper[..., None]
+        log_prior = log_prior * temper[..., None]
     return log_prior, visible
 
 
@@ -160,7 +160,7 @@ class Decomposed(NamedTuple):
 
 def decompose(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Decomposed:
     """Attention in its factors. Quadratic memory: meant for inputs one can look at."""
-    log_prior, visible = prior_and_mask(terms, q.device)
+    log_prior, visible = prior_and_mask(terms, q)
     end, heated = terms.seen.end, terms.heat(q)
     flat = None if terms.sink is None else torch.zeros_like(terms.sink)
     likelihood = weigh(heated, k[:, :, :end], None, visible, terms.scale, sink=flat)
