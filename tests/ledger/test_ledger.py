@@ -125,11 +125,15 @@ def test_a_ledger_of_the_first_edition_is_set_aside_and_named(path):
     path.write_text(json.dumps({"schema": 1, "records": {"bam-size": {"verdict": {}}}}))
     with pytest.raises(UserError, match=r"of the first edition.*`bayesattn claims run` sets it"):
         Ledger.load(path)
+    measured = path.parent / "measured"
+    measured.mkdir()
+    (measured / "bam-size-full-0.json").write_text("{}")
     assert set_aside(path) == (
-        f"The ledger {path} is of the first edition, whose rules gave other verdicts. "
-        "It was set aside as ledger.aside-1.json and a new one begun."
+        f"The ledger {path} is of the first edition, whose rules gave other verdicts: it was set "
+        "aside as ledger.aside-1.json and measured.aside-1, and a new one begun."
     )
-    assert not path.exists()
+    assert not path.exists() and not measured.exists()
+    assert (path.parent / "measured.aside-1" / "bam-size-full-0.json").exists()
 
 
 def test_a_good_or_missing_ledger_is_left_alone(path, records):

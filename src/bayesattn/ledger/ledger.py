@@ -23,6 +23,10 @@ FIRST_EDITION = 1
 """Its verdicts came from other rules, its numbers from other recipes."""
 
 
+class FirstEditionError(UserError):
+    """The ledger is of the first edition."""
+
+
 class FigureFile(Stored):
     """A figure on disk, beside the ledger."""
 
@@ -123,7 +127,7 @@ class Ledger:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"The ledger {path} cannot be read ({error!r}).") from error
         if schema == FIRST_EDITION:
-            raise UserError(
+            raise FirstEditionError(
                 f"The ledger {path} is of the first edition, whose rules gave other verdicts: "
                 "`bayesattn claims run` sets it aside and begins a new one."
             )
@@ -142,9 +146,15 @@ def set_aside(path: Path) -> str | None:
         return None
     try:
         Ledger.load(path)
+    except FirstEditionError:
+        numbers = path.with_name("measured")
+        moved = [aside(own).name for own in (path, numbers) if own.exists()]
+        return (
+            f"The ledger {path} is of the first edition, whose rules gave other verdicts: it was "
+            f"set aside as {' and '.join(moved)}, and a new one begun."
+        )
     except UserError as error:
-        problem = str(error).partition(": `bayesattn claims run`")[0].rstrip(".")
-        return f"{problem}. It was set aside as {aside(path).name} and a new one begun."
+        return f"{error} It was set aside as {aside(path).name} and a new one begun."
     return None
 
 

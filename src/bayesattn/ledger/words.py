@@ -54,14 +54,14 @@ def limit(own: Statement) -> str:
     """What the rule asks for.
 
     >>> from types import SimpleNamespace as Own
-    >>> limit(Own(rule="within", limit=(0.95, 1.05), unit="times"))
+    >>> limit(Own(rule="within", limit=(0.95, 1.05), unit="times", empirical=True))
     'within [0.95, 1.05] times'
     """
     if isinstance(own.limit, tuple):
         shown = f"[{number(own.limit[0])}, {number(own.limit[1])}]"
     else:
         shown = number(own.limit)
-    return f"{own.rule} {shown} {own.unit}".strip()
+    return f"{own.rule if own.empirical else 'at most'} {shown} {own.unit}".strip()
 
 
 def verdict(row: Row) -> str:

@@ -110,13 +110,13 @@ def judge_identity(values: Sequence[Value], *, limit: float) -> Judgement:
     weakest = float(np.min([one.comparator for one in values if one.comparator is not None]))
     found = f"The largest error {worst:.2g}"
     if not worst <= limit:  # so that NaN fails
-        outcome, reason = Outcome.NO, f"{found} exceeds the tolerance {limit:.0e}."
+        outcome, reason = Outcome.NO, f"{found} exceeds the tolerance {limit:g}."
     elif not weakest > POWER * limit:
         outcome = Outcome.UNDECIDED
         reason = f"The control differs by only {weakest:.2g}, so the comparison could not fail."
     else:
         outcome = Outcome.YES
-        reason = f"{found} is within the tolerance {limit:.0e}; the control gives {weakest:.2g}."
+        reason = f"{found} is within the tolerance {limit:g}; the control gives {weakest:.2g}."
     count = len(values)
     return Judgement(outcome, reason, worst, comparator=weakest, seeds=count, counted=count)
 
