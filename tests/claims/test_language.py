@@ -17,7 +17,6 @@ from bayesattn.ledger.study import Tier
 from bayesattn.models import BayesConfig, BayesForCausalLM
 from bayesattn.models.open import open_language
 from bayesattn.stats import Outcome, mean_interval
-from tests.ledger.toy import run_study
 
 SMALL = {
     "seeds": 1,
@@ -49,11 +48,11 @@ def runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", STUDIES)
-def test_a_study_trains_measures_judges_and_draws(kind, runs, tmp_path):
-    record = run_study(small(kind), Tier.QUICK, tmp_path / "report")
-    assert record.failure is None
-    assert record.verdict.outcome is Outcome.INCONCLUSIVE  # one seed
-    assert record.figures
+def test_a_study_trains_measures_and_draws(kind, runs):
+    study = small(kind)
+    found = {0: study.measure(Tier.QUICK, 0)}
+    assert study.verdict(Tier.QUICK, found).outcome is Outcome.INCONCLUSIVE  # one seed
+    assert study.draw(Tier.QUICK, found)
 
 
 @pytest.mark.parametrize("kind", STUDIES)

@@ -32,6 +32,8 @@ LEARNT = 0.1
 NEAR = 1.5
 """How far the authors' first look beyond goes, in training lengths."""
 FAR = 10
+SLOPES = [4.0, 2.0, 1.0, 0.5]
+"""One for each head, so steep that none sees past some ten observations."""
 
 
 class SteepRecipe(Stored):
@@ -74,9 +76,9 @@ class HMMRecipe(TunnelRecipe):
         network = Transformer(
             layers=own.layers,
             width=own.width,
-            heads=self.heads,
+            heads=len(SLOPES),
             prior="laplace",
-            prior_options={"slopes": [4.0, 2.0, 1.0, 0.5]},
+            prior_options={"slopes": SLOPES},
             exempt="header",
         )
         config = TrainConfig(
