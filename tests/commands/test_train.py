@@ -33,6 +33,7 @@ CHOICES = {
         "--encoding rope --rope-parameters rope_theta=99.5",
         {"rope_type": "default", "rope_theta": 99.5},
     ),
+    "global_layers": ("--global-layers 0 1", [0, 1]),
     "sliding_window": ("--sliding-window 9", 9),
     "exempt": ("--exempt 2", 2),
     "attention_layers": ("--attention-layers 1", 1),

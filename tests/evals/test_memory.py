@@ -12,9 +12,9 @@ from bayesattn.evals.memory import (
     check_length,
     chunk_size,
     longest_context,
-    make_room,
 )
 from bayesattn.evals.prefill import Reader
+from bayesattn.evals.room import Room
 from bayesattn.system import peak_bytes
 from tests.evals.language import gpt2, llama
 from tests.models.common import tiny_model, tokens
@@ -30,7 +30,7 @@ def test_size_of_the_cache(model):
     cache = DynamicCache()
     model(tokens(1, 20), past_key_values=cache)
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert 20 * cache_bytes(model) == held
+    assert cache_bytes(model, 20) == held
 
 
 def test_chunks_shrink_with_memory_and_never_grow_past_what_is_useful():
@@ -102,7 +102,7 @@ def test_encodings_that_depend_on_the_length_are_read_at_once():
 @torch.no_grad()
 def test_it_holds_what_a_dynamic_cache_holds():
     model, ids = tiny_model(), tokens(2, 30)
-    cache = make_room(2, 30)
+    cache = Room([None, None], 30)
     parts = [model(ids[:, a:b], past_key_values=cache).logits for a, b in ((0, 11), (11, 30))]
     expected = model(ids)
     torch.testing.assert_close(torch.cat(parts, dim=1), expected.logits, rtol=1e-4, atol=1e-4)
@@ -114,7 +114,7 @@ def test_it_holds_what_a_dynamic_cache_holds():
 @torch.no_grad()
 def test_nothing_is_copied_and_it_can_be_taken_back():
     model, ids = tiny_model(), tokens(1, 20)
-    cache = make_room(2, 20)
+    cache = Room([None, None], 20)
     model(ids[:, :12], past_key_values=cache)
     place = cache.layers[0].keys.data_ptr()
     model(tokens(1, 8, seed=9), past_key_values=cache)
@@ -134,4 +134,4 @@ def test_nothing_is_copied_and_it_can_be_taken_back():
 def test_more_tokens_than_fit():
     model = tiny_model()
     with pytest.raises(ValueError, match="has room for 8 tokens, not for 9"):
-        model(tokens(1, 9), past_key_values=make_room(2, 8))
+        model(tokens(1, 9), past_key_values=Room([None, None], 8))

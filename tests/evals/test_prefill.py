@@ -7,6 +7,7 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, MambaConfig, MambaFo
 from bayesattn.attention import attend
 from bayesattn.evals import prefill
 from bayesattn.evals.prefill import Reader, read_rows
+from bayesattn.evals.room import MARKS
 from tests.evals.language import gpt2, llama
 from tests.models.common import ENCODING_NAMES, SSMAX, tiny_model, tokens
 
@@ -198,3 +199,37 @@ def test_work_is_told_chunk_by_chunk_and_adds_up(together, monkeypatch):
     assert sum(told) == pytest.approx(prefill.reading_work(model, rows, [39]))
     later = prefill.reading_work(model, torch.zeros(1, 80, dtype=torch.long), [79])
     assert later > 2 * prefill.reading_work(model, torch.zeros(1, 40, dtype=torch.long), [39])
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 9, 40])
+@torch.no_grad()
+def test_layers_with_a_window_keep_no_more_and_are_put_back(window):
+    settings = {"num_hidden_layers": 3, "global_layers": "last", "sliding_window": window}
+    model, ids = tiny_model(**settings), tokens(1, LENGTH)
+    wanted = model(ids).logits
+    reader = reader_of(model, 8)
+    for piece in reader.read(ids):
+        torch.testing.assert_close(piece.logits, wanted[:, piece.asked], **CLOSE)
+    near, _, far = (layer.keys for layer in reader._cache.layers)
+    assert far.shape[2] == LENGTH and (window == 1 or near.shape[2] == min(window - 1, LENGTH))
+    for length, back in ((66, 64), (63, 56), (64, 56), (50, 48), (7, 0), (0, 0)):
+        assert reader.rewind(length) == back == reader.length
+        found = reader.logits(ids[:, back : back + 11], [9])
+        torch.testing.assert_close(found, wanted[:, back + 9 : back + 10], **CLOSE)
+        assert reader.rewind(back) == back
+
+
+@torch.no_grad()
+def test_few_of_many_lengths_are_remembered():
+    model, ids = tiny_model(global_layers="last", sliding_window=3), tokens(1, 400)
+    wanted = model(ids).logits
+    reader = Reader(model, batch=1, tokens=400)
+    reader.chunk = 2
+    for _ in reader.read(ids):
+        pass
+    marked = list(reader._cache.layers[0].marked)
+    assert MARKS // 2 <= len(marked) < MARKS and marked == reader._cache._marks
+    back = reader.rewind(200)
+    assert 100 < back <= 200
+    found = reader.logits(ids[:, back:], [399 - back])
+    torch.testing.assert_close(found, wanted[:, -1:], **CLOSE)

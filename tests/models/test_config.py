@@ -36,6 +36,8 @@ def test_the_callers_dictionaries_are_not_changed():
         {"prior": "laplace", "prior_options": {"slopes": [0.1, 0.2, 0.3, 0.4]}, "exempt": 3},
         {"sliding_window": 5, "kernel": "dense", "shared_prior": True},
         {"encoding": "learned", "attention_layers": 1},
+        {"global_layers": "last"},
+        {"global_layers": [0], "sliding_window": 9, "prior": "laplace"},
     ],
 )
 def test_saves_and_loads(settings, tmp_path):
@@ -71,6 +73,17 @@ def test_saves_and_loads(settings, tmp_path):
         ({"sliding_window": 0}, "sliding_window must be a positive integer, not 0"),
         ({"attention_layers": 0}, "attention_layers must be a positive integer, not 0"),
         ({"attention_layers": 3}, "attention_layers 3 is more than num_hidden_layers 2; leave it"),
+        ({"global_layers": "first"}, "global_layers is 'all', 'last' or a list of layers, not 'fi"),
+        ({"global_layers": [0, 2]}, "names layer 2, but the layers that attend are 0 to 1"),
+        ({"global_layers": [-1]}, "names layer -1, but the layers that attend are 0 to 1"),
+        (
+            {"global_layers": [1], "attention_layers": 1},
+            "names layer 1, but the layers that attend are 0 to 0",
+        ),
+        (
+            {"global_layers": "last", "shared_prior": True},
+            "shared_prior is one prior for all layers, but only some of them are global; drop one",
+        ),
         ({"exempt": -1}, "exempt must be 0 or more keys, not -1"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps must be a positive number, not nan"),
         ({"rms_norm_eps": 0.0}, "rms_norm_eps must be a positive number, not 0.0"),

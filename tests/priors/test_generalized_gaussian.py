@@ -269,6 +269,7 @@ def test_old_and_new_names_together_are_refused():
         ("uniform", [0] * 6, [0] * 6),
         ("alibi", [math.log(2) * x for x in (-2, -4, -6, -8, -1, -3)], [1] * 6),
         ("mixed", [math.log(2) * x for x in (-1, -2.5, -4, 0, 0, 0)], [1, 1, 1, 0, 0, 0]),
+        ("local", [math.log(2) * x for x in (-1, -1.6, -2.2, -2.8, -3.4, -4)], [1] * 6),
         ("sharp", [math.log(2) * x for x in (2, 0.5, -1, 0, 0, 0)], [1, 1, 1, 0, 0, 0]),
         ("linear", [0] * 6, [0, 0.2, 0.4, 0.6, 0.8, 1]),
     ],

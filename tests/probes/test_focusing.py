@@ -181,7 +181,7 @@ def test_cosines_by_a_loop():
 def test_a_window_is_all_a_query_sees():
     model = model_of("window")
     batch = FILTER.sample(4, torch.Generator().manual_seed(0))
-    visible = visible_keys(anatomy(model), batch)
+    visible = visible_keys(anatomy(model), 0, batch)
     assert visible.sum(-1).tolist() == [5] * 6
     assert visible[0].nonzero()[:, 0].tolist() == [2, 3, 4, 5, 6]
 

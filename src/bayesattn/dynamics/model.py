@@ -62,7 +62,7 @@ def head_dynamics(model: nn.Module, batch: Data, layer: int) -> LayerDynamics:
         return (seen["output"],)
 
     def remember_attention(x: Tensor, layout: Layout, alpha: Tensor) -> None:
-        seen["alpha"], seen["visible"] = alpha, visibility(attention, x.shape[1], layout)
+        seen["alpha"], seen["visible"] = alpha, visibility(x.shape[1], layout)
 
     with torch.enable_grad(), recorded(attention, remember_attention):
         with (
@@ -115,10 +115,10 @@ def heads(attention: BayesAttention, x: Tensor) -> Tensor:
     return x.unflatten(-1, (-1, width)).transpose(1, 2)
 
 
-def visibility(attention: BayesAttention, count: int, layout: Layout) -> Tensor:
+def visibility(count: int, layout: Layout) -> Tensor:
     """[B or 1, 1, T, S] who sees whom, in a call on `count` tokens."""
     first = first_visible(count, layout.offset, layout.documents, layout.padding)
-    seen = Visibility(count, layout.offset, first, attention.config.sliding_window)
+    seen = Visibility(count, layout.offset, first, layout.window)
     return seen.mask(layout.positions.device)
 
 

@@ -1,9 +1,4 @@
-"""How much memory a long prompt takes, how large its chunks may be, and a cache that fits it.
-
-Transformers' dynamic cache grows by concatenation: for every chunk of a long prompt it would copy
-all keys and hold those of a layer twice. Its static cache shows attention the rows that nobody has
-written yet. Ours does neither, and can be taken back to any earlier length.
-"""
+"""How much memory a long prompt takes, and how large its chunks may be."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
@@ -12,10 +7,10 @@ written yet. Ours does neither, and can be taken back to any earlier length.
 import re
 from typing import Any
 
-from torch import Tensor, nn
-from transformers import Cache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
+from torch import nn
+from transformers import PreTrainedModel
 
+from bayesattn.evals.room import MARKS
 from bayesattn.system import GIBIBYTE
 
 MEMORY = 2 * GIBIBYTE
@@ -46,7 +41,7 @@ def chunk_size(
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     states = size * (_STATES * hidden + 3 * inner)
     logits = 2 * 4 * config.vocab_size if every else 0
-    spare = memory - _FIXED - batch * tokens * cache_bytes(model)
+    spare = memory - _FIXED - batch * cache_bytes(model, tokens)
     # a table of the prior in each head, and copies of it
     spare -= 16 * heads * tokens
     chunk = int(spare // (batch * (states + logits + tokens * _bytes_per_pair(model, heads))))
@@ -67,15 +62,21 @@ def chunk_size(
     return tokens if tokens <= chunk else chunk // 256 * 256 or chunk
 
 
-def cache_bytes(model: PreTrainedModel) -> int:
-    """Keys and values of one token."""
+def cache_bytes(model: PreTrainedModel, tokens: int) -> int:
+    """Keys and values of so many tokens, and what is marked of windows."""
     config = config_of(model)
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    layers = getattr(config, "attention_layers", None)
-    layers = config.num_hidden_layers if layers is None else layers
-    return 2 * layers * kv_heads * width * model.dtype.itemsize
+    kept = (tokens if size is None else min(tokens, size * MARKS) for size in windows(config))
+    return 2 * sum(kept) * kv_heads * width * model.dtype.itemsize
+
+
+def windows(config: Any) -> list[int | None]:
+    """Keys that each layer that attends can see at all, of models of ours; None for all."""
+    if config.model_type != "bayesattn":
+        return [None] * config.num_hidden_layers
+    return config.windows()[: config.num_attending]
 
 
 def whole_only(model: PreTrainedModel) -> bool:
@@ -120,37 +121,3 @@ def _bytes_per_pair(model: PreTrainedModel, heads: int) -> int:
     if config.model_type == "bayesattn" and model.device.type == "cpu":
         return 0  # the strided kernel writes no matrix
     return 8  # a mask, and the same as numbers
-
-
-class RoomLayer(DynamicLayer):
-    """Keys and values of one layer with `room` tokens, views of the rows written so far."""
-
-    def __init__(self, room: int) -> None:
-        super().__init__()
-        self.room = room
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self._all_keys, self._all_values = (
-            x.new_empty(*x.shape[:2], self.room, x.shape[3]) for x in (key_states, value_states)
-        )
-        self.keys, self.values = self._all_keys[:, :, :0], self._all_values[:, :, :0]
-        self.is_initialized = True
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        start = self.get_seq_length()
-        stop = start + key_states.shape[2]
-        if stop > self.room:
-            raise ValueError(f"the cache has room for {self.room} tokens, not for {stop}")
-        self._all_keys[:, :, start:stop] = key_states
-        self._all_values[:, :, start:stop] = value_states
-        self.keys, self.values = self._all_keys[:, :, :stop], self._all_values[:, :, :stop]
-        return self.keys, self.values
-
-
-def make_room(layers: int, tokens: int) -> Cache:
-    return Cache(layers=[RoomLayer(tokens) for _ in range(layers)])

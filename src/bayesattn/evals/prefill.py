@@ -24,10 +24,11 @@ from bayesattn.evals.memory import (
     check_length,
     chunk_size,
     config_of,
-    make_room,
     whole_only,
+    windows,
 )
 from bayesattn.evals.prediction import evaluating
+from bayesattn.evals.room import Room
 
 TOGETHER = 8192  # tokens of short sequences that are read at once
 _PLAIN = {"full_attention", "sliding_attention", "chunked_attention"}
@@ -111,6 +112,8 @@ class Reader:
             here = wanted[(wanted >= start) & (wanted < stop)]
             logits = self._forward(tokens[:, start:stop], here - start)
             self.length += stop - start
+            if isinstance(self._cache, Room) and stop - start == self.chunk:
+                self._cache.mark()
             if self._tell is not None:
                 self._tell(self.length - (stop - start), self.length)
             yield Piece(here, logits)
@@ -120,12 +123,12 @@ class Reader:
         return torch.cat([piece.logits for piece in self.read(tokens, asked)], dim=1)
 
     def rewind(self, length: int) -> int:
-        """Forget all but the first `length` tokens, or all where that is impossible; how many."""
+        """Forget all but the first `length` tokens, or more where that is impossible; how many."""
         if length < self.length:
             if whole_only(self.model):
                 length = 0
-            if self._cache is not None and self._cache.is_croppable:
-                self._cache.crop(length - self.length)
+            if isinstance(self._cache, Room):
+                length = self._cache.rewind(length)
             else:
                 length, self._cache = 0, _make_cache(self.model, self._tokens)
             self.length = length
@@ -229,7 +232,7 @@ def _make_cache(model: PreTrainedModel, tokens: int) -> Cache | None:
     config = config_of(model)
     if not set(getattr(config, "layer_types", None) or _PLAIN) <= _PLAIN:
         return None
-    return make_room(config.num_hidden_layers, tokens)
+    return Room(windows(config), tokens)
 
 
 @contextmanager

@@ -136,7 +136,7 @@ def measure_priors(language_model: LanguageModel, run: Run | None = None) -> Pri
         prior = _prior_of(model, attention)
         temper = _temperature(attention.ssmax, prior, length)
         heads += _heads(number, prior, attention.ssmax, temper)
-        window = attention.config.sliding_window or length
+        window = attention.window or length
         logits = prior.table(length).cpu().double() * temper[:, None]
         hidden = torch.arange(length) >= window
         densities.append(logits.masked_fill(hidden, -math.inf).softmax(-1))
@@ -189,7 +189,7 @@ def _take_apart(
     )
     if turn is not None:
         q, k = turn(q), turn(k)
-    seen: dict[str, Any] = {"window": attention.config.sliding_window, "exempt": layout.exempt}
+    seen: dict[str, Any] = {"window": layout.window, "exempt": layout.exempt}
     seen |= {"forget": attention.forget and attention.forget(x), "sink": attention.sink}
     parts = attend(q, k, v, prior, decompose=True, ssmax=attention.ssmax, **seen)
     return Decomposed(*(part.cpu() for part in parts))

@@ -15,6 +15,7 @@ from bayesattn.attention import KERNELS, SCOPES
 from bayesattn.attention.log_temperature import check_scale
 from bayesattn.checks import unknown
 from bayesattn.encodings import ENCODINGS, POSITION_INITS, ROPE_TYPES
+from bayesattn.models.far import LOCAL_WINDOW, far_layers, local_options, mixed_options
 from bayesattn.priors import PRIORS, make_prior
 from bayesattn.priors.forget_gate import check_time
 
@@ -137,9 +138,13 @@ class BayesConfig(PreTrainedConfig):
     rope_parameters: RopeParameters | dict | None = None
     """Arguments of encoding rope as transformers names them, for example rope_theta=10000; theta is
     500,000 if not given."""
+    global_layers: list[int] | str = "all"
+    """Layers whose heads may look far: all, last, or their numbers. In the others all heads begin
+    local and see sliding_window keys; these have the mixed initialisation unless it is given."""
     sliding_window: int | None = None
-    """Number of most recent keys a query sees, its own included; all if not given. May be changed
-    after training (local RoPE)."""
+    """Number of most recent keys a query sees, its own included; all if not given. With
+    global_layers, in the other layers only, and 256 if not given. May be changed after training
+    (local RoPE)."""
     exempt: int = 0
     """This many first keys of a sequence have log-prior 0 at any distance."""
     attention_layers: int | None = None
@@ -178,6 +183,8 @@ class BayesConfig(PreTrainedConfig):
         if self.intermediate_size is None:
             self.intermediate_size = 2 * self.hidden_size
         self.prior_options = dict(self.prior_options or {})
+        if self.sliding_window is None and self.global_layers != "all":
+            self.sliding_window = LOCAL_WINDOW
         rope = dict(self.rope_parameters or {})
         rope_given = bool(rope) or any(key in kwargs for key in ("rope_theta", "rope_scaling"))
         self.rope_parameters = rope or None
@@ -210,6 +217,44 @@ class BayesConfig(PreTrainedConfig):
     @classmethod
     def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
         """Do nothing: transformers would copy our source beside the weights."""
+
+    def looks_far(self, layer: int) -> bool:
+        """Whether the heads of this layer may look farther than a window."""
+        return layer in far_layers(self.global_layers, self.num_attending)
+
+    def windows(self) -> list[int | None]:
+        """Number of most recent keys that a query of each layer sees; None if all."""
+        count, window = self.num_hidden_layers, self.sliding_window
+        if self.global_layers == "all":
+            return [window] * count
+        if window is None:
+            raise ValueError(
+                "layers that are not global need a sliding_window; make it as long as your texts "
+                "if they are to see everything"
+            )
+        far = far_layers(self.global_layers, self.num_attending)
+        return [None if layer in far else window for layer in range(count)]
+
+    def prior_options_of(self, layer: int) -> dict[str, Any]:
+        """Arguments of the prior of this layer."""
+        options = dict(self.prior_options or {})
+        if self.global_layers == "all":
+            return options
+        build = mixed_options if self.looks_far(layer) else local_options
+        return build(self.prior, self.num_attention_heads, options)
+
+    @property
+    def num_attending(self) -> int:
+        """Number of layers that attend, which come first."""
+        return self.num_hidden_layers if self.attention_layers is None else self.attention_layers
+
+    @property
+    def layer_types(self) -> list[str] | None:
+        """For caches of transformers, which keep a window only of layers that see no more."""
+        if self.global_layers == "all":
+            return None  # they look at sliding_window
+        kinds = ("full_attention", "sliding_attention")
+        return [kinds[window is not None] for window in self.windows()]
 
     def validate_architecture(self) -> None:
         """Raise ValueError with one sentence about the first setting that cannot work."""
@@ -245,8 +290,15 @@ class BayesConfig(PreTrainedConfig):
         self._check_temperature_and_gates()
         for name, allowed in _NAMES.items():
             _one_of(name, getattr(self, name), allowed)
+        if self.shared_prior and self.global_layers != "all":
+            raise ValueError(
+                "shared_prior is one prior for all layers, but only some of them are global; "
+                "drop one of the two"
+            )
+        kinds = {self.looks_far(layer): layer for layer in range(self.num_attending)}
         with torch.device("cpu"):  # raises on options the prior does not have
-            make_prior(self.prior, self.num_attention_heads, **(self.prior_options or {}))
+            for layer in kinds.values():
+                make_prior(self.prior, self.num_attention_heads, **self.prior_options_of(layer))
         if self.encoding == "rope":
             self._check_rope(dict(self.rope_parameters or {}))
 

@@ -42,6 +42,8 @@ class Sight:
 
     offset: int
     """Index of the first query among the keys of this call."""
+    keys: int | None = None
+    """How many keys there are in this call; None if the mask does not say."""
     dropped: int = 0
     """Keys a sliding-window cache has forgotten before the first of this call."""
     padding: Tensor | None = None
@@ -88,7 +90,7 @@ def bayes_mask(
         window, documents = structure
         if padding is not None:
             padding = (padding - kv_offset).clamp(min=0)
-        return Sight(offset, kv_offset, padding, documents, window)
+        return Sight(offset, kv_length, kv_offset, padding, documents, window)
     dense = sdpa_mask(
         batch_size,
         q_length,
@@ -101,7 +103,7 @@ def bayes_mask(
         use_vmap=use_vmap,
         device=device,
     )
-    return Sight(offset, kv_offset, dense=dense)
+    return Sight(offset, kv_length, kv_offset, dense=dense)
 
 
 def bayes_attention(
@@ -133,6 +135,9 @@ def bayes_attention(
     query, key = query.to(value.dtype), key.to(value.dtype)
     exempt: int = getattr(module, "exempt", 0)
     sink: Tensor | None = kwargs.get("s_aux")  # what gpt-oss calls it
+    if isinstance(attention_mask, Sight) and attention_mask.keys is not None:
+        # transformers' cache for a window of one key announces no past, and hands over all of it
+        key, value = (x[:, :, -attention_mask.keys :] for x in (key, value))
     num_queries, num_keys = query.shape[2], key.shape[2]
     if not isinstance(attention_mask, Sight):
         if num_queries != num_keys:

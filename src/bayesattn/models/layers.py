@@ -45,10 +45,11 @@ def full_precision() -> Generator[None]:
         torch.set_default_dtype(default)
 
 
-def build_prior(config: BayesConfig) -> Prior:
-    """The prior that `config` names, never in half precision."""
+def build_prior(config: BayesConfig, layer: int = 0) -> Prior:
+    """The prior that `config` names for a layer, never in half precision."""
+    options = config.prior_options_of(layer)
     with full_precision():
-        return make_prior(config.prior, config.num_attention_heads, **(config.prior_options or {}))
+        return make_prior(config.prior, config.num_attention_heads, **options)
 
 
 def shared_table(prior: Prior | None, length: int) -> Tensor | None:
@@ -150,7 +151,7 @@ class BayesAttention(nn.Module):
         self.k_proj = nn.Linear(hidden, kv_heads * width, bias=False)
         self.v_proj = nn.Linear(hidden, kv_heads * width, bias=False)
         self.o_proj = nn.Linear(heads * width, hidden, bias=False)
-        self.prior = None if config.shared_prior else build_prior(config)
+        self.prior = None if config.shared_prior else build_prior(config, layer_idx)
         self.ssmax = build_ssmax(config)
         with full_precision():
             self.forget = ForgetGate(hidden, heads, config.forget_time) if config.forget else None
@@ -159,7 +160,7 @@ class BayesAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        shared_table: Tensor | None,
+        shared_prior: Prior | Tensor | None,
         layout: Layout,
         rotation: Rotation | None,
         cache: Cache | None,
@@ -189,6 +190,8 @@ class BayesAttention(nn.Module):
         if cache is not None:
             kept = k if gates is None else with_gates(k, gates)
             k, v = cache.update(kept, v, self.layer_idx)
+            if k.shape[2] > layout.keys:  # transformers' window of one key forgets none
+                k, v = k[:, :, -layout.keys :], v[:, :, -layout.keys :]
             if gates is not None:
                 k, gates = split_gates(k, v.shape[-1])
         if start == x.shape[1]:
@@ -198,19 +201,24 @@ class BayesAttention(nn.Module):
             q,
             k,
             v,
-            self.prior if shared_table is None else shared_table,
+            self.prior if shared_prior is None else shared_prior,
             ssmax=self.ssmax,
             forget=gates,
             sink=self.sink,
             documents=layout.documents,
             padding=layout.padding,
             offset=layout.offset + start,
-            window=self.config.sliding_window,
+            window=layout.window,
             exempt=layout.exempt,
             kernel=self._kernel(),
             tolerance=self.config.tolerance,
         )
         return self.o_proj(attended.transpose(1, 2).flatten(2)), posterior
+
+    @property
+    def window(self) -> int | None:
+        """Number of most recent keys that a query sees; None if all."""
+        return self.config.windows()[self.layer_idx]
 
     def _kernel(self) -> Kernel:
         implementation = self.config._attn_implementation or "sdpa"
@@ -232,7 +240,7 @@ class BayesDecoderLayer(GradientCheckpointingLayer):
     def forward(
         self,
         x: Tensor,
-        shared_table: Tensor | None = None,
+        shared_prior: Prior | Tensor | None = None,
         *,
         layout: Layout,
         rotation: Rotation | None = None,
@@ -242,12 +250,13 @@ class BayesDecoderLayer(GradientCheckpointingLayer):
     ) -> Tensor:
         """[B, T, hidden] to the same, or to the tokens from `start` on only.
 
-        `x` and `shared_table` carry gradients: re-entrant checkpointing wants them positional.
+        `x` and the table of a shared prior carry gradients: re-entrant checkpointing wants them
+        positional.
         """
         if self.attends:
             attended, _ = self.self_attn(
                 self.input_layernorm(x),
-                shared_table,
+                shared_prior,
                 layout,
                 rotation,
                 past_key_values,

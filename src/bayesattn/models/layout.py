@@ -16,7 +16,7 @@ from bayesattn.models.config import BayesConfig
 
 
 class Layout(NamedTuple):
-    """The arguments of `attend` that are the same in every layer, and the encodings' positions."""
+    """The arguments of `attend` in one layer, and the encodings' positions, which all share."""
 
     offset: int
     """Index of the first query among the keys that attention receives."""
@@ -30,6 +30,10 @@ class Layout(NamedTuple):
     """Keys still exempt from the prior."""
     length: int
     """Keys up to and including the last query: no distance reaches it."""
+    window: int | None
+    """Number of most recent keys that a query sees."""
+    keys: int
+    """Keys that the cache announces for attention, those of a static one beyond the last query."""
 
 
 def lay_out(
@@ -40,8 +44,8 @@ def lay_out(
     attention_mask: Tensor | None = None,
     position_ids: Tensor | None = None,
     document_ids: Tensor | None = None,
-) -> Layout:
-    """Lay out a call on `shape` = (B, T) new tokens.
+) -> list[Layout]:
+    """Lay out a call on `shape` = (B, T) new tokens, for each layer.
 
     The other arguments are those of `BayesModel.forward`. The cache is read, not updated.
     """
@@ -61,7 +65,7 @@ def lay_out(
                 f"position_ids must have the shape {(batch, new)} or {(1, new)} of the new tokens, "
                 f"not {tuple(position_ids.shape)}"
             )
-        if document_ids is None:
+        if document_ids is None and new > 1:
             document_ids = _packed_documents(
                 position_ids.expand(batch, -1), padding, attention_mask
             )
@@ -71,18 +75,32 @@ def lay_out(
         )
     if position_ids is None:
         position_ids = _positions(past, new, device, padding, document_ids)
-    dropped = 0 if cache is None else _dropped_keys(cache, config, past, new)
-    exempt = config.exempt
-    if dropped and exempt and padding is not None:
-        raise ValueError(
-            "a sliding-window cache forgets which keys of a left-padded batch are exempt; "
-            "pass past_key_values=DynamicCache(), which keeps every key"
-        )
-    if dropped:
-        exempt = max(exempt - dropped, 0)
-        padding = None if padding is None else (padding - dropped).clamp(min=0)
-    offset = past - dropped
-    return Layout(offset, position_ids, padding, document_ids, exempt, offset + new)
+    exempt, attending = config.exempt, config.num_attending
+    layouts: list[Layout] = []
+    made: dict[tuple[int | None, int, int], Layout] = {}
+    for layer, window in enumerate(config.windows()):
+        dropped, keys = 0, past + new
+        if cache is not None and layer < attending:
+            dropped = _dropped_keys(cache, layer, window, past, new)
+            keys = cache.get_mask_sizes(new, layer)[0]
+        if dropped and exempt and padding is not None:
+            raise ValueError(
+                "a sliding-window cache forgets which keys of a left-padded batch are exempt; "
+                "pass past_key_values=DynamicCache(), which keeps every key"
+            )
+        if (window, dropped, keys) not in made:
+            made[window, dropped, keys] = Layout(
+                offset=past - dropped,
+                positions=position_ids,
+                padding=None if padding is None else (padding - dropped).clamp(min=0),
+                documents=document_ids,
+                exempt=max(exempt - dropped, 0),
+                length=past - dropped + new,
+                window=window,
+                keys=keys,
+            )
+        layouts.append(made[window, dropped, keys])
+    return layouts
 
 
 @torch.compiler.disable()
@@ -154,14 +172,13 @@ def _positions(
     return (index - start).clamp(min=0)
 
 
-def _dropped_keys(cache: Cache, config: BayesConfig, past: int, new: int) -> int:
+def _dropped_keys(cache: Cache, layer: int, window: int | None, past: int, new: int) -> int:
     """Keys the cache has already forgotten; ValueError if attention would still need them."""
-    room = cache.get_max_length(0)
+    room = cache.get_max_length(layer)
     if room == -1:
         return 0
-    window = config.sliding_window
-    if cache.is_sliding[0] and window is not None and window <= room:
-        return int(cache.get_mask_sizes(new, 0)[1])
+    if cache.is_sliding[layer] and window is not None and window <= room:
+        return int(cache.get_mask_sizes(new, layer)[1])
     if past + new > room:
         raise ValueError(
             f"the cache has room for {room} tokens but {past + new} must be kept; "

@@ -24,6 +24,7 @@ from transformers.utils.output_capturing import OutputRecorder
 
 from bayesattn.attention import KERNELS, LogTemperature, SSMax
 from bayesattn.attention.posterior import Kernel
+from bayesattn.models.far import GlobalLayers, far_layers, local_options
 from bayesattn.models.interface import NAME
 from bayesattn.priors import Prior, make_prior
 
@@ -33,6 +34,7 @@ def retrofit(
     prior: str | Prior = "ggd",
     *,
     prior_options: Mapping[str, Any] | None = None,
+    global_layers: GlobalLayers = "all",
     ssmax: bool | SSMax | LogTemperature = False,
     exempt: int = 0,
     kernel: Kernel = "auto",
@@ -43,6 +45,8 @@ def retrofit(
         model: a decoder-only model that uses transformers' attention interface.
         prior: a name from `PRIORS`, or a prior to copy into every layer.
         prior_options: arguments of the named prior, for example `{"init": "mixed"}`.
+        global_layers: layers that may look far, "all", "last" or a list of them. In the others all
+            heads of a prior given by name begin local, which changes the model at once.
         ssmax: also scale the logits with `s · ln n`, which changes the model at once; or the
             `SSMax` or `LogTemperature` to copy.
         exempt: this many first keys of a sequence keep log-prior 0, for example attention sinks.
@@ -50,10 +54,15 @@ def retrofit(
     """
     layers = _attention_layers(model)
     heads: int = model.config.num_attention_heads
+    far, local = far_layers(global_layers, len(layers)), None
     if isinstance(prior, str):
-        prior = make_prior(prior, heads, **(prior_options or {}))
-    elif prior_options:
-        raise ValueError("prior_options belong to a prior given by name, not to a ready one")
+        options = dict(prior_options or {})
+        name, prior = prior, make_prior(prior, heads, **options)
+        local = make_prior(name, heads, **local_options(name, heads, options))
+    elif prior_options or len(far) < len(layers):
+        raise ValueError(
+            "prior_options and global_layers belong to a prior given by name, not to a ready one"
+        )
     if ssmax is True:
         ssmax = SSMax(heads)
     for part in (prior, ssmax):
@@ -67,9 +76,9 @@ def retrofit(
     if exempt < 0:
         raise ValueError(f"exempt must be 0 or more keys, not {exempt}")
     model.set_attn_implementation(NAME)
-    for layer in layers:
+    for number, layer in enumerate(layers):
         device = next(layer.parameters()).device
-        layer.prior = copy.deepcopy(prior).to(device)
+        layer.prior = copy.deepcopy(prior if number in far else local or prior).to(device)
         if ssmax:
             layer.ssmax = copy.deepcopy(ssmax).to(device)
         layer.exempt, layer.kernel = exempt, kernel

@@ -202,27 +202,31 @@ class BayesModel(BayesPreTrainedModel):
                 )
             past_key_values, use_cache = None, False
         shape, given = (x.shape[0], x.shape[1]), (attention_mask, position_ids, document_ids)
-        layout = lay_out(self.config, shape, x.device, past_key_values, *given)
+        layouts = lay_out(self.config, shape, x.device, past_key_values, *given)
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training
-        if use_cache and past_key_values is None and layout.documents is None:
+        if use_cache and past_key_values is None and layouts[0].documents is None:
             past_key_values = DynamicCache(config=self.config)
 
-        x = self.encoding.embed(x, layout.positions)
-        rotation = self.encoding.rotation(layout.positions, x.dtype)
-        table = shared_table(self.prior, layout.length)
+        positions = layouts[0].positions
+        x = self.encoding.embed(x, positions)
+        rotation = self.encoding.rotation(positions, x.dtype)
+        shared = self.prior  # as it is where one token is decoded: then its table is prepared
+        if x.shape[1] > 1 or torch.is_grad_enabled():
+            shared = shared_table(self.prior, layouts[0].length)
         output_attentions = kwargs.get("output_attentions")
         if output_attentions is None:
             output_attentions = self.config.output_attentions
-        for index, layer in enumerate(self.layers):
+        last = self.config.num_attending - 1  # what follows it looks at each token alone
+        for index, (layer, layout) in enumerate(zip(self.layers, layouts, strict=True)):
             x = layer(
                 x,
-                table,
+                shared,
                 layout=layout,
                 rotation=rotation,
                 past_key_values=past_key_values,
                 output_attentions=bool(output_attentions),
-                start=start if index + 1 == len(self.layers) else 0,
+                start=start if index == last else 0,
             )
         return BaseModelOutputWithPast(self.norm(x), past_key_values=past_key_values)
 

@@ -44,6 +44,14 @@ class Prior(nn.Module, ABC):
     def _reach(self, drop: float) -> Tensor:
         """[H] largest integer distance whose log-density is within `drop` of the largest one."""
 
+    @classmethod
+    def layer_options(cls, num_heads: int, local: bool) -> dict[str, Any]:
+        """Options for a layer whose heads all begin local, or half of them; none if there are none.
+
+        For models in which only some layers may look far.
+        """
+        return {}
+
     def initial_values(self) -> dict[str, Tensor]:
         """Start of each parameter and buffer, by name."""
         return {}

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 
 from bayesattn.checks import readable
 from bayesattn.priors.base import Prior, wide
-from bayesattn.priors.laplace import alibi_log2_slopes
+from bayesattn.priors.laplace import STEEPEST, alibi_log2_slopes, local_log2_slopes
 
 EPS = 1e-5
 MAX_LOG = 80.0
 # |mu| ends near 1e17: beyond that the location is infinite in float32, and 0 · inf is not a number.
 MAX_THETA_MU = 40.0
 
-Init = Literal["uniform", "alibi", "mixed", "sharp", "linear", "sampled"]
+Init = Literal["uniform", "alibi", "mixed", "local", "sharp", "linear", "sampled"]
 HeadClass = Literal["local", "retrieval", "aggressive"]
 # Class limits of the paper's Section 3.3.
 RETRIEVAL_BELOW, AGGRESSIVE_BELOW = 0.0, -0.6
@@ -44,13 +44,15 @@ class GeneralizedGaussian(Prior):
         uniform: theta_alpha = theta_beta = 0, the paper's.
         alibi: beta 1 with ALiBi's slopes.
         mixed: half the heads Laplace with slopes 2^-1 … 2^-4, half uniform; an odd head is uniform.
-        sharp: the same with slopes 2^2 … 2^-1, which single out the neighbours of a token.
+        local: all heads Laplace with slopes 2^-1 … 2^-4.
+        sharp: as mixed, with slopes 2^2 … 2^-1, which single out the neighbours of a token.
         linear: beta from 0 to 1 over the heads, theta_alpha = 0.
         sampled: theta_alpha and theta_beta drawn from N(0, 1).
 
     Args:
         init: one of the above; theta_mu always starts at 0.
         learn_mu: train theta_mu, which the published setting does not.
+        learned: train theta_alpha and theta_beta; without, they stay where they start.
         positive: hold beta at 0 from below, so that no head can prefer what is far away. The
             gradient of theta_beta passes through, so a head can leave 0 again.
         generator: source of the `sampled` init; torch's global one if None.
@@ -65,6 +67,7 @@ class GeneralizedGaussian(Prior):
         init: Init = "uniform",
         learn_mu: bool = False,
         positive: bool = False,
+        learned: bool = True,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(num_heads)
@@ -72,10 +75,11 @@ class GeneralizedGaussian(Prior):
             raise ValueError(f"unknown init {init!r}; choose one of {', '.join(get_args(Init))}")
         self.init: Init = init
         self.positive = positive
-        self.theta_alpha = nn.Parameter(torch.empty(num_heads))
-        self.theta_beta = nn.Parameter(torch.empty(num_heads))
+        self.theta_alpha = nn.Parameter(torch.empty(num_heads), requires_grad=learned)
+        self.theta_beta = nn.Parameter(torch.empty(num_heads), requires_grad=learned)
         self.theta_mu = nn.Parameter(torch.empty(num_heads), requires_grad=learn_mu)
         self.frozen = () if learn_mu else ("theta_mu",)
+        self.frozen += () if learned else ("theta_alpha", "theta_beta")
         # A seed instead of the samples: resetting, also after the meta device, repeats them.
         self._seed = 0
         if init == "sampled":
@@ -85,14 +89,20 @@ class GeneralizedGaussian(Prior):
         self.register_load_state_dict_pre_hook(_rename_old)  # pyright: ignore[reportUnknownMemberType]
         self.reset_parameters()
 
+    @classmethod
+    def layer_options(cls, num_heads: int, local: bool) -> dict[str, Any]:
+        """The local initialisation, or the mixed one."""
+        return {"init": "local" if local else "mixed"}
+
     def initial_values(self) -> dict[str, Tensor]:
         heads, local = self.num_heads, self.num_heads // 2
         alpha, beta = torch.zeros(heads), torch.zeros(heads)
         if self.init == "alibi":
             alpha, beta = alibi_log2_slopes(heads) * math.log(2), torch.ones(heads)
-        elif self.init in ("mixed", "sharp"):
-            steepest = -1 if self.init == "mixed" else 2
-            alpha[:local] = torch.linspace(steepest, steepest - 3, local) * math.log(2)
+        elif self.init in ("mixed", "local", "sharp"):
+            local = heads if self.init == "local" else local
+            steepest = 2 if self.init == "sharp" else STEEPEST
+            alpha[:local] = local_log2_slopes(local, steepest) * math.log(2)
             beta[:local] = 1
         elif self.init == "linear":
             beta = torch.linspace(0, 1, heads)
@@ -164,6 +174,7 @@ class GeneralizedGaussian(Prior):
     def extra_repr(self) -> str:
         shown = f"{super().extra_repr()}, init={self.init!r}"
         shown += f", learn_mu={self.theta_mu.requires_grad}"
+        shown += "" if self.theta_beta.requires_grad else ", learned=False"
         return shown + (", positive=True" if self.positive else "")
 
 

@@ -9,6 +9,7 @@ power of two below, then every second slope of the power of two above.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,15 @@ from bayesattn.priors.base import Prior, wide
 
 # Slopes end at 2^80: times any distance up to 10^10, then times SSMax, float32 still holds it.
 MAX_LOG2 = 80.0
+
+
+STEEPEST, MILDEST = -1, -4
+"""Base-2 logarithms of the slopes of local heads: half of the mass within 1 key, or within 11."""
+
+
+def local_log2_slopes(num_heads: int, steepest: float = STEEPEST) -> Tensor:
+    """[H] base-2 logarithms of slopes, evenly spread over three octaves."""
+    return torch.linspace(steepest, steepest + MILDEST - STEEPEST, num_heads)
 
 
 def alibi_log2_slopes(num_heads: int) -> Tensor:
@@ -59,6 +69,12 @@ class Laplace(Prior):
         else:
             self.register_buffer("log2_slopes", torch.empty(num_heads))
         self.reset_parameters()
+
+    @classmethod
+    def layer_options(cls, num_heads: int, local: bool) -> dict[str, Any]:
+        """Slopes 2^-1 … 2^-4 where all heads are local."""
+        slopes = [float(slope) for slope in local_log2_slopes(num_heads).exp2()]
+        return {"slopes": slopes} if local else {}
 
     def initial_values(self) -> dict[str, Tensor]:
         if self._given is None:

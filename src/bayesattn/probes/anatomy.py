@@ -82,8 +82,7 @@ class AttentionPart:
         """
         count, layout = k.shape[2], call.layout
         first = first_visible(count, layout.offset, layout.documents, layout.padding)
-        window = self.module.config.sliding_window
-        seen = Visibility(count, layout.offset, first, window, layout.exempt)
+        seen = Visibility(count, layout.offset, first, layout.window, layout.exempt)
         prior = self.module.prior if call.table is None else call.table
         forget = None if self.module.forget is None else self.module.forget(call.x)
         more = {"forget": forget, "sink": self.module.sink}
@@ -165,10 +164,10 @@ def anatomy(model: nn.Module) -> Anatomy:
     def cached_values(inputs: Tensor) -> list[Tensor]:
         cache = DynamicCache(config=body.config)
         x = model.embedding(inputs)
-        layout = lay_out(body.config, (x.shape[0], x.shape[1]), x.device)
-        x = body.encoding.embed(x, layout.positions)
-        rotation = body.encoding.rotation(layout.positions, x.dtype)
-        for layer in body.layers:
+        layouts = lay_out(body.config, (x.shape[0], x.shape[1]), x.device)
+        x = body.encoding.embed(x, layouts[0].positions)
+        rotation = body.encoding.rotation(layouts[0].positions, x.dtype)
+        for layer, layout in zip(body.layers, layouts, strict=True):
             x = layer(x, layout=layout, rotation=rotation, past_key_values=cache)
         return _values(cache)
 

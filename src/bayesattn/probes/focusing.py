@@ -79,10 +79,10 @@ def measure_focusing(
     except NotApplicableError:
         masks = {}
     found: list[Focus] = []
-    visible = visible_keys(parts, batch)
     rows, cosines = attention_rows(model, batch), query_key_cosines(model, batch)
     before = {} if initial is None else attention_rows(initial, batch)
     for layer in parts.attending:
+        visible = visible_keys(parts, layer, batch)
         heads: list[int | None] = [None, *range(parts.attention(layer).heads)]
         for head in heads:
             pick = slice(None) if head is None else slice(head, head + 1)
@@ -167,10 +167,10 @@ def query_share(cosine: Tensor, visible: Tensor) -> float:
     return float(inside / total.clamp(min=1e-30))
 
 
-def visible_keys(parts: Anatomy, batch: Batch) -> Tensor:
-    """[S, T] which keys a scored position sees."""
+def visible_keys(parts: Anatomy, layer: int, batch: Batch) -> Tensor:
+    """[S, T] which keys a scored position sees in a layer."""
     key, query = torch.arange(batch.inputs.shape[1]), batch.scored[:, None]
-    window = parts.attention(parts.attending[0]).module.config.sliding_window
+    window = parts.attention(layer).module.window
     return (key <= query) & (key > query - window if window is not None else key >= 0)
 
 

@@ -68,11 +68,11 @@ class TransformerBody(Body):
 
     def stages(self, x: Tensor) -> Iterator[Tensor]:
         """See `Body.stages`; the first has the position encoding added."""
-        layout = lay_out(self.config, (x.shape[0], x.shape[1]), x.device)
-        x = self.encoding.embed(x, layout.positions)
-        rotation = self.encoding.rotation(layout.positions, x.dtype)
+        layouts = lay_out(self.config, (x.shape[0], x.shape[1]), x.device)
+        x = self.encoding.embed(x, layouts[0].positions)
+        rotation = self.encoding.rotation(layouts[0].positions, x.dtype)
         yield x
-        table = shared_table(self.prior, layout.length)
-        for layer in self.layers:
+        table = shared_table(self.prior, layouts[0].length)
+        for layer, layout in zip(self.layers, layouts, strict=True):
             x = layer(x, table, layout=layout, rotation=rotation)
             yield x
