@@ -6,6 +6,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from bayesattn.encodings import ENCODINGS, Learned, Rope, Rotation, Sinusoidal
+from bayesattn.models import BayesConfig, BayesModel
 
 SCALINGS = {
     "default": {"rope_type": "default"},
@@ -122,6 +123,19 @@ def test_learned_starts_small():
     assert table.shape == (32, 256)
     assert table.std().item() == pytest.approx(0.02, rel=0.05)
     assert table.mean().item() == pytest.approx(0, abs=1e-3)
+
+
+def test_learned_may_start_as_the_sinusoids():
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 20}
+    config = BayesConfig(encoding="learned", position_init="sinusoidal", vocab_size=5, **sizes)
+    positions = torch.arange(20)[None]
+    waves = Sinusoidal(config).embed(torch.zeros(1, 20, 32), positions)[0]
+    torch.testing.assert_close(Learned(config).table.data, waves, rtol=0, atol=0)
+    encoding = BayesModel(config).encoding  # transformers initialises it again
+    assert isinstance(encoding.table, torch.nn.Parameter) and encoding.table.requires_grad
+    torch.testing.assert_close(encoding.table.data, waves, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="unknown position_init 'waves'; choose one of normal, s"):
+        BayesConfig(encoding="learned", position_init="waves")
 
 
 @pytest.mark.parametrize("positions", [torch.arange(33)[None], torch.tensor([[32]])])

@@ -2,7 +2,7 @@
 
     rope         (R_i q)·(R_j k) = q·(R_{j-i} k), R_i turns the pairs of a head by i·theta^(-2m/D)
     sinusoidal   x_i + [sin(i w_0), cos(i w_0), sin(i w_1), ...], w_m = 10000^(-2m/hidden_size)
-    learned      x_i + table_i, one trained row per position
+    learned      x_i + table_i, one trained row per position; it begins small, or as the sinusoids
     none         nothing; a prior carries the order
 
 RoPE: Su et al. 2021, arXiv 2104.09864. Its length scalings (linear, dynamic NTK, YaRN) are
@@ -61,17 +61,24 @@ class Sinusoidal(Encoding):
     def embed(self, embeddings: Tensor, positions: Tensor) -> Tensor:
         """Add [sin, cos, sin, cos, ...], computed for any position: there is no longest one."""
         dtype = _working_dtype(embeddings.dtype)
-        hidden_size = embeddings.shape[-1]
-        even = torch.arange(0, hidden_size, 2, device=embeddings.device, dtype=dtype)
-        angle = positions[..., None].to(dtype) * self.theta ** (-even / hidden_size)
-        wave = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :hidden_size]
-        return embeddings + wave.to(embeddings.dtype)
+        return embeddings + self.waves(positions.to(dtype), embeddings.shape[-1]).to(embeddings)
+
+    @classmethod
+    def waves(cls, positions: Tensor, hidden_size: int) -> Tensor:
+        """The sinusoids [..., hidden_size] of positions [...], in the type of these."""
+        even = torch.arange(0, hidden_size, 2, device=positions.device, dtype=positions.dtype)
+        angle = positions[..., None] * cls.theta ** (-even / hidden_size)
+        return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :hidden_size]
 
 
 class Learned(Encoding):
     """Absolute positions of GPT-2: a trained table, added to the embeddings, and nothing beyond.
 
-    Rows past the longest training sequence never get a gradient: they stay as they were drawn.
+    Rows past the longest training sequence never get a gradient: they stay as they began.
+
+    The table begins small and random, or as the sinusoids. How to look one token back must be
+    learnt for each row of a random table; of the sinusoids one matrix turns every row into the one
+    before, so what takes it, such as looking up a key that returns, is found sooner.
     """
 
     name: ClassVar[str] = "learned"
@@ -79,12 +86,19 @@ class Learned(Encoding):
 
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
+        self.init: str = getattr(config, "position_init", "normal")
         shape = (config.max_position_embeddings, config.hidden_size)
         self.table = nn.Parameter(torch.empty(shape))
-        self.reset_parameters()
+        if self.init == "sinusoidal":
+            self.table.data = self.sinusoids()
+        else:
+            nn.init.normal_(self.table, std=self.std)
 
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.table, std=self.std)
+    def sinusoids(self) -> Tensor:
+        """A table of them."""
+        rows, hidden_size = self.table.shape
+        positions = torch.arange(rows, device=self.table.device, dtype=self.table.dtype)
+        return Sinusoidal.waves(positions, hidden_size)
 
     def embed(self, embeddings: Tensor, positions: Tensor) -> Tensor:
         """Add the row of every position."""
@@ -141,6 +155,8 @@ class Rope(Encoding):
         )
 
 
+POSITION_INITS = ("normal", "sinusoidal")
+"""How the table of learned positions may begin."""
 ENCODINGS: dict[str, type[Encoding]] = {
     kind.name: kind for kind in (Encoding, Rope, Sinusoidal, Learned)
 }

@@ -28,6 +28,7 @@ CHOICES = {
     "ssmax_horizon": ("--ssmax-horizon 3", 3),
     "ssmax_learned": ("--no-ssmax-learned", False),
     "encoding": ("--encoding sinusoidal", "sinusoidal"),
+    "position_init": ("--encoding learned --position-init sinusoidal", "sinusoidal"),
     "rope_parameters": (
         "--encoding rope --rope-parameters rope_theta=99.5",
         {"rope_type": "default", "rope_theta": 99.5},

@@ -24,6 +24,7 @@ COMMANDS = {
     "claims list": Command("claims:List", "list the claims"),
     "claims run": Command("claims:Run", "measure claims into a ledger"),
     "claims add": Command("claims:Add", "add seeds that were measured elsewhere"),
+    "claims bank": Command("bank:Bank", "list or train the models that claims share"),
     "claims show": Command("claims:Show", "show a claim and its verdict"),
     "report": Command("report:Report", "write a ledger as one page"),
     "prior draw": Command("report:DrawPrior", "draw a prior to a file"),

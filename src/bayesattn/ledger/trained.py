@@ -38,6 +38,8 @@ SPEED = 2e10
 GPU_SPEED = 5e13
 """The same of a GPU; a guess."""
 DAY = 86_400
+DIGITS = 12
+"""Of the hash in a run's name."""
 
 
 class Demand(NamedTuple):
@@ -58,7 +60,7 @@ class TunnelTraining:
     @property
     def folder(self) -> Path:
         kind = f"{self.tunnel.name}-{self.architecture.name}"
-        return _folder(kind, self.tunnel, self.architecture, self.config)
+        return keyed_folder(kind, self.tunnel, self.architecture, self.config)
 
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
@@ -95,7 +97,7 @@ class LanguageTraining:
 
     @property
     def folder(self) -> Path:
-        return _folder("language", self.language, self.config)
+        return keyed_folder("language", self.language, self.config)
 
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
@@ -147,15 +149,15 @@ def require_possible(trainings: Iterable[Training], workers: int) -> None:
         )
 
 
-def _folder(kind: str, *parts: Any) -> Path:
-    """The same for the same training, another one for any other."""
+def keyed_folder(kind: str, *parts: Any) -> Path:
+    """The same for the same training, another one for any other; `kind` is for people."""
     decisive = json.dumps([changed_fields(part) for part in parts], sort_keys=True)
-    return runs_folder() / f"{kind}-{hashlib.sha256(decisive.encode()).hexdigest()[:12]}"
+    return runs_folder() / f"{kind}-{hashlib.sha256(decisive.encode()).hexdigest()[:DIGITS]}"
 
 
 def rename_older_runs() -> None:
     """Give runs of an older version, whose names are hashes of other words, the names of today."""
-    for config in runs_folder().glob("*-" + 12 * "[0-9a-f]" + "/config.json"):
+    for config in runs_folder().glob("**/*-" + DIGITS * "[0-9a-f]" + "/config.json"):
         folder = config.parent
         try:
             run = Run.open(folder)
@@ -165,8 +167,9 @@ def rename_older_runs() -> None:
                 training = TunnelTraining(*tunnel.parse_config(run))
         except UserError:
             continue  # damaged, or of a version that nobody can read: left where it is
-        if not training.folder.exists():
-            folder.rename(training.folder)
+        named = folder.with_name(folder.name[:-DIGITS] + training.folder.name[-DIGITS:])
+        if not named.exists():
+            folder.rename(named)
 
 
 def _sound(folder: Path, train: Callable[[], Run]) -> Run:

@@ -13,7 +13,7 @@ from transformers.modeling_rope_utils import RopeParameters
 
 from bayesattn.attention import KERNELS, SCOPES
 from bayesattn.checks import unknown
-from bayesattn.encodings import ENCODINGS, ROPE_TYPES
+from bayesattn.encodings import ENCODINGS, POSITION_INITS, ROPE_TYPES
 from bayesattn.priors import PRIORS, make_prior
 
 _POSITIVE = (
@@ -31,7 +31,13 @@ _POSITIVE = (
     "num_experts_per_tok",
 )
 
-_NAMES = {"prior": PRIORS, "ssmax_scope": SCOPES, "encoding": ENCODINGS, "kernel": KERNELS}
+_NAMES = {
+    "prior": PRIORS,
+    "ssmax_scope": SCOPES,
+    "encoding": ENCODINGS,
+    "position_init": POSITION_INITS,
+    "kernel": KERNELS,
+}
 
 # What transformers, its quantisers and older versions of it pass to any config or save with it,
 # besides its own attributes. Generation settings were once part of a config.
@@ -110,6 +116,8 @@ class BayesConfig(PreTrainedConfig):
     """Learn a temperature per head; else all stay 1."""
     encoding: str = "none"
     """Position encoding besides the prior: none, rope, sinusoidal or learned."""
+    position_init: str = "normal"
+    """What encoding learned begins with: normal (random rows, 0.02 in size) or sinusoidal."""
     rope_parameters: RopeParameters | dict | None = None
     """Arguments of encoding rope as transformers names them, for example rope_theta=10000; theta is
     500,000 if not given."""

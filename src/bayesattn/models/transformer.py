@@ -94,6 +94,8 @@ class BayesPreTrainedModel(PreTrainedModel):
                 init.copy_(getattr(module, name), value)
         elif isinstance(module, SSMax):
             init.constant_(module.scale, module.init)
+        elif isinstance(module, Learned) and module.init == "sinusoidal":
+            init.copy_(module.table, module.sinusoids())
         elif isinstance(module, Learned):
             init.normal_(module.table, std=module.std)
         elif isinstance(module, nn.Linear | nn.Embedding | nn.RMSNorm):
