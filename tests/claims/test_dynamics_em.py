@@ -1,25 +1,40 @@
-"""dynamics-em: a small sweep for the plumbing, made-up numbers for the verdict."""
+"""dynamics-em: a small sweep for the plumbing, planted numbers for the verdicts."""
 
 import dataclasses
 import math
 from types import MappingProxyType
 
 import pytest
+from torch import Generator
 
 from bayesattn.claims import dynamics_em
 from bayesattn.claims.dynamics_em import (
     OTHER_START,
-    PUBLISHED,
     SAME_NORM,
     DynamicsEM,
     EMRecipe,
+    Fresh,
+    Published,
     Speeds,
-    Tuned,
+    evenly,
 )
 from bayesattn.dynamics import em
-from bayesattn.dynamics.em import EM, SCHEDULES, SGD, TWO_FORWARDS, Schedule
+from bayesattn.dynamics.em import (
+    CHAIN,
+    EM,
+    QUERIES_AND_KEYS,
+    SCHEDULES,
+    SGD,
+    TWO_FORWARDS,
+    Schedule,
+    chain_problem,
+    initial_weights,
+    step,
+)
 from bayesattn.ledger.study import Tier
-from bayesattn.stats import Outcome
+from bayesattn.verdicts import Outcome
+from tests.claims.planted import effects, judged
+from tests.ledger.toy import run_study
 
 RECIPE = EMRecipe(
     seeds=2,
@@ -29,7 +44,9 @@ RECIPE = EMRecipe(
     steps=24,
     rates=(0.3, 1.0, 1e4),
     norms=(0.03, 0.1),
-    looks=8,
+    evaluations=8,
+    published_length=40,
+    published_steps=60,
 )
 
 
@@ -40,9 +57,11 @@ def study():
     return study
 
 
-def test_it_measures_and_draws(study):
-    found = study.measure(Tier.QUICK, 0)
-    assert len(study.draw(Tier.QUICK, {0: found})) == 1
+def test_it_measures_and_draws(study, tmp_path):
+    record = run_study(study, Tier.QUICK, tmp_path)
+    assert record.failure is None
+    assert len(record.figures) == 1
+    found = study.measure(Tier.QUICK, DynamicsEM.claim.first_seed)
     for name in (*SCHEDULES, OTHER_START):
         assert found.tuned[name].rate in RECIPE.rates[:2]  # the third one diverges
         assert len(found.tuned[name].validation_loss) == 3
@@ -55,20 +74,36 @@ def test_it_measures_and_draws(study):
     # everyone starts from the same weights but the one that does not
     assert len({found.fresh[name].loss[0] for name in SCHEDULES}) == 1
     assert found.doublings[OTHER_START] != 0
-    assert study.measure(Tier.QUICK, 0) == found
+    assert study.measure(Tier.QUICK, DynamicsEM.claim.first_seed) == found
 
 
-def test_a_larger_rate_is_what_the_published_comparison_finds(study):
-    found = study.measure(Tier.QUICK, 0)
-    assert found.doublings[PUBLISHED] > 1
+def test_the_published_comparison_is_that_of_a_loop(study):
+    found = study.measure(Tier.QUICK, 0).published
+    generator = Generator().manual_seed(0)
+    train = chain_problem(RECIPE.published_length, generator)
+    start = initial_weights(CHAIN, generator)
+
+    def losses(schedule):
+        weights, seen = start, [train.head(start).loss.item()]
+        for _ in range(RECIPE.published_steps):
+            weights = step(train, weights, schedule, 0.01)
+            seen.append(train.head(weights).loss.item())
+        return seen
+
+    slow, fast = losses(Schedule()), losses(Schedule(value=10.0))
+    assert (found.sgd, found.em) == pytest.approx((slow[-1], fast[-1]), abs=1e-5)
+    there = next(at for at, loss in enumerate(fast) if loss <= slow[-1])
+    assert found.times == pytest.approx(RECIPE.published_steps / there, rel=0.1)
+    assert found.times > 1  # a larger rate is what it finds
 
 
 def test_two_names_of_one_schedule_are_equally_fast(study, monkeypatch):
     same = MappingProxyType({**dict.fromkeys(SCHEDULES, Schedule())})
     monkeypatch.setattr(dynamics_em, "SCHEDULES", same)
     found = study.measure(Tier.QUICK, 0)
-    for name in (EM, "output fast", f"{EM}, {SAME_NORM}", PUBLISHED):
+    for name in (EM, "output fast", f"{EM}, {SAME_NORM}"):
         assert found.doublings[name] == 0
+    assert found.published.times == pytest.approx(1)
 
 
 def test_a_schedule_that_is_only_slower_is_tuned_back(study, monkeypatch):
@@ -82,6 +117,7 @@ def test_a_schedule_that_is_only_slower_is_tuned_back(study, monkeypatch):
     assert found.doublings[EM] == pytest.approx(0, abs=1e-3)
     assert found.tuned[EM].at_the_edge and not found.tuned[SGD].at_the_edge
     assert found.doublings[f"{EM}, {SAME_NORM}"] == pytest.approx(0, abs=1e-3)
+    assert found.published.times < 1
 
 
 def test_rates_are_chosen_without_the_test_sequences(study, monkeypatch):
@@ -96,48 +132,61 @@ def test_rates_are_chosen_without_the_test_sequences(study, monkeypatch):
     assert chosen[0][best].tolist() != found.fresh[SGD].loss
 
 
-def verdict(doublings, null=(0.1, -0.1, 0.2, -0.2, 0.0)):
-    names = [name for name in SCHEDULES if name not in (SGD, EM)]
-    names += [f"{TWO_FORWARDS}, equal cost", f"{EM}, {SAME_NORM}", PUBLISHED]
+def plant(name, effect, gaps=(0.1, 0.1, 0.1)):
+    """One seed; gaps are those of SGD, EM and fast attention."""
+    names = (SGD, EM, QUERIES_AND_KEYS)
+    quality = {"loss": [2.0], "accuracy": 0.3, "entropy": 1.9}
+    doublings = {EM: 0.0, QUERIES_AND_KEYS: 0.0, OTHER_START: 0.1}
+    doublings[QUERIES_AND_KEYS if name == "attention-fast" else EM] = effect
+    return Speeds(
+        published=Published(sgd=2.0, em=1.9, times=effect if name == "published-rates" else 2.0),
+        tuned={},
+        fresh={one: Fresh(gap=gap, **quality) for one, gap in zip(names, gaps, strict=True)},
+        doublings=doublings,
+    )
 
-    def tuned(at_the_edge):
-        return Tuned(rate=1.0, at_the_edge=at_the_edge, validation_loss=[])
 
-    found = {
-        seed: Speeds(
-            tuned={SGD: tuned(seed == 0), EM: tuned(seed < 3)},
-            fresh={},
-            doublings={
-                EM: doublings[seed],
-                OTHER_START: null[seed],
-                **dict.fromkeys(names, 1.5),
-            },
-        )
-        for seed in range(5)
-    }
-    return DynamicsEM().verdict(Tier.QUICK, found)
+@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("own", DynamicsEM.claim.statements, ids=lambda own: own.name)
+def test_a_planted_effect_is_judged_as_it_is(own, outcome):
+    results = [plant(own.name, effect) for effect in effects(own, outcome)]
+    found = judged(DynamicsEM(), own, results)
+    assert found.outcome is outcome, found.reason
+    assert found.comparator == (None if own.name == "published-rates" else pytest.approx(0.1))
 
 
 @pytest.mark.parametrize(
-    ("doublings", "outcome"),
+    ("name", "gaps", "counts"),
     [
-        ([1.0, 1.2, 0.9, 1.1, 1.3], Outcome.SUPPORTED),
-        ([-0.3, -0.2, -0.4, -0.3, -0.2], Outcome.REFUTED),
-        ([0.5, -0.4, 0.3, -0.6, 0.2], Outcome.INCONCLUSIVE),
+        ("tuned", (0.1, 0.1, 0.19), True),
+        ("tuned", (0.16, 0.1, 0.1), False),
+        ("as-fast", (0.1, 0.16, 0.1), False),
+        ("attention-fast", (0.1, 0.19, 0.1), True),
+        ("attention-fast", (0.1, 0.1, 0.16), False),
     ],
 )
-def test_only_tuned_schedules_at_equal_steps_decide(doublings, outcome):
-    found = verdict(doublings)
-    assert found.outcome is outcome
-    assert found.measured == pytest.approx(sum(doublings) / 5)
-    assert found.null == pytest.approx(0.0)
-    assert "published rates +1.50" in found.reason
-    assert found.reason.endswith("SGD 1, EM-like 3.")
+def test_each_compared_schedule_must_have_learnt_the_chain(name, gaps, counts):
+    own = next(own for own in DynamicsEM.claim.statements if own.name == name)
+    results = [plant(name, effect, gaps) for effect in effects(own, Outcome.YES)]
+    found = judged(DynamicsEM(), own, results)
+    assert (found.outcome is Outcome.YES) is counts
+    assert f"{dynamics_em.LEARNT:g} nats" in own.premise
+
+
+def test_gain_and_equal_speed_are_two_questions():
+    """Slower is neither faster nor as fast."""
+    gain, equal = (
+        next(own for own in DynamicsEM.claim.statements if own.name == name)
+        for name in ("tuned", "as-fast")
+    )
+    slower = [plant("tuned", -1 + 0.01 * at) for at in range(8)]
+    assert judged(DynamicsEM(), gain, slower).outcome is Outcome.NO
+    assert judged(DynamicsEM(), equal, slower).outcome is Outcome.NO
 
 
 def test_every_tier_looks_at_the_start_and_at_the_end():
     for recipe in DynamicsEM.recipes.values():
         assert recipe.at[0] == 0 and recipe.at[-1] == recipe.steps
         assert recipe.at == sorted(set(recipe.at))
-        assert recipe.seeds >= 5
+    assert evenly(10, 4) == [0, 2, 5, 8, 10]
     assert em.SCHEDULES[TWO_FORWARDS].work > em.SCHEDULES[EM].work == em.SCHEDULES[SGD].work

@@ -1,33 +1,166 @@
-"""The studies of geometry: tiny trainings for the plumbing, made-up numbers for the verdicts."""
+"""The studies of geometry: tiny trainings for the plumbing, planted numbers for the verdicts."""
 
 import dataclasses
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 
+from bayesattn.claims import bank, geometry, tunnel_bijection, tunnel_hmm
 from bayesattn.claims import dynamics_frame_precision as precision
-from bayesattn.claims import geometry, tunnel_bijection, tunnel_hmm
 from bayesattn.claims import geometry_ffn as ffn
 from bayesattn.claims import geometry_focusing as focusing
 from bayesattn.claims import geometry_frame_head as frame_head
 from bayesattn.claims import geometry_keys as keys
 from bayesattn.claims import geometry_values as values
+from bayesattn.errors import UserError
 from bayesattn.ledger.study import Tier
 from bayesattn.models.open import open_tunnel
-from bayesattn.stats import Outcome
+from bayesattn.verdicts import Outcome
 from bayesattn.zoo import locate
+from tests.claims.planted import SEEDS, effects, judged
+from tests.ledger.toy import run_study
 
-STUDIES = [
-    keys.GeometryKeys,
-    frame_head.GeometryFrameHead,
-    focusing.GeometryFocusing,
-    values.GeometryValues,
-    ffn.GeometryFFN,
-    precision.DynamicsFramePrecision,
-]
-SMALL = {"steps": 3, "layers": 2, "width": 16, "batch_size": 4, "sequences": 16, "heads": 2}
+NEVER, AGAIN, FILTER = geometry.NEVER, geometry.AGAIN, geometry.FILTER
+SMALL = {"steps": 12, "layers": 2, "width": 16, "batch_size": 4, "sequences": 16, "heads": 2}
 RECIPE = geometry.GeometryRecipe(seeds=1, sequences=64)
-NEVER, AGAIN = geometry.VARIANTS
+LEARNT = 0.001
+"""Bits of a model that has learnt its task."""
+
+
+def plant_keys(name, effect, kl=LEARNT):
+    first, lookup = (effect if name == one else 0.5 for one in ("first-layer", "lookup-heads"))
+
+    def frames(lookups):
+        cosines = [0.1 * first * factor for factor in (0.5, 1.5)]
+        heads = {"first_layer": cosines, "untrained": [0.1], "values": [0.1], "random": 0.1}
+        sizes = {"symbols": 20, "width": 32, "centred_random": 0.2, "welch": 0.05}
+        return keys.Frames(kl=kl, lookups=lookups, **heads, **sizes)
+
+    head = {"layer": 1, "head": 0, "mass": 0.9}
+    found = [keys.CentredFrame(**head, cosine=0.2 * lookup * factor) for factor in (0.5, 1.5)]
+    return {NEVER: frames([]), AGAIN: frames(found)}
+
+
+def plant_frame_head(name, effect, kl=LEARNT):
+    def ablated(top, following, whole, random):
+        costs = frame_head.Costs(chosen=[0.1, 9.0], measured=[following, top])
+        both = dict.fromkeys(frame_head.WAYS, costs)
+        errors = {"kl": kl, "mae": whole, "random_kl": random}
+        return frame_head.Ablated(**errors, entropy_costs=both, kl_costs=both, table=[[1.0]])
+
+    whole = 0.2 / (effect - 1) if name == "catastrophe" else 0.01
+    following = 0.2 / (effect if name.startswith("alone") else 4)
+    random = 0.2 / (effect if name == "beyond-random" else 4)
+    return dict.fromkeys((NEVER, AGAIN), ablated(0.2, following, whole, random))
+
+
+def plant_focusing(name, effect, kl=LEARNT):
+    flat = [[0.5, 0.5]] * 4
+    ratio = effect if name == "first-to-last" else 0.4
+    entropy = effect if name == "sharpens" else -0.1
+    lookup = effect if name == "onto-consistent" else 0.1
+
+    def slope(change):
+        return [[0.4 + change * layer, 0.6 + change * layer] for layer in range(4)]
+
+    def focused(entropies):
+        found = {"lookup": slope(lookup), "lookup_untrained": flat}
+        return focusing.Focusing(
+            kl=kl, entropy=entropies, untrained=flat, bits=[[1.0, 1.0]] * 4, **found
+        )
+
+    return {
+        NEVER: focused([[0.4, 0.6], *flat[:2], [0.5 * ratio, 0.5 * ratio]]),
+        AGAIN: focused(slope(entropy)),
+    }
+
+
+def plant_values(name, effect, kl=LEARNT):
+    share = effect if name == "one-axis" else 0.9
+    line, curve = (0.1 + (effect if name == one else 0.7) for one in ("ordered", "ordered-curve"))
+
+    def along(share, line, curve):
+        return {
+            values.LINE: values.Along(share=share, order=line),
+            values.CURVE: values.Along(share=0.99, order=curve),
+        }
+
+    before = along(0.2, 0.1, 0.1)
+    return {
+        NEVER: values.Geometry(kl=kl, trained=along(share, None, None), untrained=before),
+        AGAIN: values.Geometry(kl=kl, trained=along(0.3, line, curve), untrained=before),
+    }
+
+
+def plant_ffn(name, effect, kl=LEARNT):
+    kind, _, part = name.partition("-")
+
+    def sublayers(needed, written):
+        return ffn.Sublayers(
+            kl=kl,
+            uniform_kl=1.0,
+            without={ffn.FEED: kl + needed * (1 - kl), ffn.ATTENTION: 2.0},
+            written={ffn.FEED: [written - 0.1, 0.1], ffn.ATTENTION: [0.1, 0.1]},
+        )
+
+    planted = {"needed": 0.8, "written": 0.8, kind: effect}
+    parts = {NEVER: "", AGAIN: "returning", FILTER: "filter"}
+    return {
+        own: sublayers(**planted) if said == part else sublayers(0.3, 0.3)
+        for own, said in parts.items()
+    }
+
+
+def plant_precision(name, effect, kl=LEARNT):
+    def way(values_after, error_after):
+        settled = {"attention": 100.0, "values": 100 * values_after, "mae": 100 * error_after}
+        return precision.Way(curves={kind: [1.0, 0.0] for kind in precision.DRAWN}, settled=settled)
+
+    names = ("values-settle-later", "error-settles-later", "late-drift")
+    later, error, late = (effect if name == one else 2.0 for one in names)
+    return precision.Settling(
+        kl=kl,
+        steps=[0, 100],
+        training=way(later, error),
+        straight=way(1.2, 1.1),
+        late_step=66,
+        moved={"attention": 0.1, "values": 0.1 * late},
+    )
+
+
+PLANTS = {
+    keys.GeometryKeys: plant_keys,
+    frame_head.GeometryFrameHead: plant_frame_head,
+    focusing.GeometryFocusing: plant_focusing,
+    values.GeometryValues: plant_values,
+    ffn.GeometryFFN: plant_ffn,
+    precision.DynamicsFramePrecision: plant_precision,
+}
+STATEMENTS = [
+    pytest.param(kind, own, id=f"{kind.claim.id}/{own.name}")
+    for kind in PLANTS
+    for own in kind.claim.statements
+]
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize(("kind", "own"), STATEMENTS)
+def test_a_planted_effect_is_judged_as_it_is(kind, own, outcome):
+    planted = effects(own, outcome)
+    found = judged(kind(), own, [PLANTS[kind](own.name, effect) for effect in planted])
+    assert found.outcome is outcome, found.reason
+    assert found.seeds == (SEEDS if outcome is Outcome.UNDECIDED else found.seeds)
+
+
+@pytest.mark.parametrize(("kind", "own"), STATEMENTS)
+def test_models_that_have_not_learnt_their_task_decide_nothing(kind, own):
+    planted = effects(own, Outcome.YES)
+    results = [PLANTS[kind](own.name, effect, kl=0.021) for effect in planted]
+    found = judged(kind(), own, results)
+    assert found.outcome is Outcome.UNDECIDED
+    assert found.reason.startswith("The premise fails: 0 of")
+    assert f"{geometry.LEARNT:g} bits" in own.premise
 
 
 @pytest.fixture
@@ -36,204 +169,131 @@ def runs(tmp_path, monkeypatch):
     monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
     for study, changes in (
         (tunnel_bijection.TunnelBijection, {"alphabet": 5, "recall_steps": 3}),
-        (tunnel_hmm.TunnelHMM, {"states": 3, "length": 4, "stretch": 2.0}),
+        (tunnel_hmm.TunnelHMM, {"states": 3, "length": 4, "stretch": 2}),
     ):
         recipe = dataclasses.replace(study.recipes[Tier.QUICK], **(SMALL | changes))
         monkeypatch.setattr(study, "recipes", MappingProxyType({Tier.QUICK: recipe}))
-    for study in STUDIES:
+    for study in PLANTS:
         monkeypatch.setattr(study, "recipes", MappingProxyType({Tier.QUICK: RECIPE}))
     return tmp_path / "runs"
 
 
-def test_studies_look_train_judge_and_draw(runs, monkeypatch):
-    monkeypatch.setattr(keys, "PERMUTATIONS", 9)
-    for kind in STUDIES:
-        study = kind()
-        found = {0: study.measure(Tier.QUICK, 0)}
-        assert study.draw(Tier.QUICK, found)
-        assert study.verdict(Tier.QUICK, found).null is not None
-    assert len([*runs.iterdir()]) == 3  # two bijections and a filter, for all six
+def test_studies_look_train_and_draw(runs, tmp_path):
+    for kind in PLANTS:
+        record = run_study(kind(), Tier.QUICK, tmp_path / "report")
+        assert record.failure is None, record.failure
+        assert record.figures
+    # two bijections and a filter for all six, and a sibling for one
+    assert len([*runs.iterdir()]) == 4
 
 
 def test_models_are_those_of_the_tunnel_studies(runs, monkeypatch):
     tunnel_bijection.TunnelBijection().measure(Tier.QUICK, 1)
     tunnel_hmm.TunnelHMM().measure(Tier.QUICK, 1)
     monkeypatch.setattr("bayesattn.training.loop.train", lambda *_, **__: pytest.fail("trained"))
-    parts = ffn.GeometryFFN().parts(Tier.QUICK)
-    assert parts == (NEVER, AGAIN, "filter")
-    found = {part: geometry.trained_model(Tier.QUICK, part, 1) for part in parts}
+    study = ffn.GeometryFFN()
+    assert study.parts(Tier.QUICK) == (NEVER, AGAIN, FILTER)
+    found = {part: study.trained(Tier.QUICK, part, 1) for part in study.parts(Tier.QUICK)}
     assert not found[NEVER].tunnel.replacement and found[AGAIN].tunnel.replacement
-    initial, model = found[AGAIN].initial, found[AGAIN].model
-    pairs = zip(initial.parameters(), model.parameters(), strict=True)
+    pairs = zip(found[AGAIN].initial.parameters(), found[AGAIN].model.parameters(), strict=True)
     assert any((a != b).any() for a, b in pairs)
+    assert len(found[AGAIN].batch.inputs) == RECIPE.sequences
 
 
 def test_a_model_that_comes_along_is_taken(monkeypatch, tmp_path):
     monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
     for variant, seed, name in ((NEVER, 0, "bijection-10"), (AGAIN, 1, "bijection-10-returning")):
-        model = geometry.trained_model(Tier.QUICK, variant, seed).model
+        model = values.GeometryValues().trained(Tier.QUICK, variant, seed).model
         expected = open_tunnel(locate(f"zoo:{name}"))[0]
         for own, other in zip(model.parameters(), expected.parameters(), strict=True):
             assert (own == other).all()
     assert not (tmp_path / "runs").exists()
 
 
-def verdict(kind, results):
-    """From one result per seed; of both kinds of bijections if it is a claim about models."""
-    if kind is not precision.DynamicsFramePrecision:
-        results = [dict.fromkeys((NEVER, AGAIN), one) for one in results]
-    return kind().verdict(Tier.QUICK, dict(enumerate(results)))
+BANK = """
+[architectures]
+small = { layers = 2, width = 16, heads = 2, encoding = "learned" }
+
+[models.T-never]
+about = "a toy"
+architecture = "small"
+tunnel = { name = "bijection", alphabet = 4 }
+training = { steps = 12, batch_size = 4, dynamics = true }
+aim = 2.0
+seeds = 2
+"""
 
 
-@pytest.mark.parametrize(
-    ("again", "untrained", "outcome"),
-    [
-        ([0.10, 0.11, 0.12], 0.25, Outcome.SUPPORTED),
-        ([0.10, 0.11, 0.12], 0.05, Outcome.REFUTED),  # as orthogonal as before training
-        ([0.40, 0.42, 0.41], 0.25, Outcome.REFUTED),
-        ([0.10, 0.40, 0.20], 0.25, Outcome.INCONCLUSIVE),
-    ],
-)
-def test_keys_must_be_more_orthogonal_than_chance_and_than_before(again, untrained, outcome):
-    def frame(cosine):
-        nothing = {"shuffled": [], "p": [], "centred": [], "rank": []}
-        heads = {"cosine": [cosine - 0.05, cosine + 0.05], "untrained": [untrained]}
-        return {"keys": keys.Frame(**heads, **nothing, random=0.2, best_random=0.18)}
+@pytest.fixture
+def toy_bank(tmp_path, monkeypatch):
+    """A bank of one model, and claims that look into it."""
+    (tmp_path / "toys.toml").write_text(BANK)
+    monkeypatch.setattr(bank, "FILE", tmp_path / "toys.toml")
+    monkeypatch.setattr(bank, "SEQUENCES", 16)
+    monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
 
-    results = [
-        {NEVER: frame(never), AGAIN: frame(own)}
-        for never, own in zip([0.10, 0.12, 0.11], again, strict=True)
-    ]
-    found = keys.GeometryKeys().verdict(Tier.QUICK, dict(enumerate(results)))
-    assert found.outcome is outcome and found.null == pytest.approx(0.2)
-    assert "The most orthogonal head has 0.06 if" in found.reason
+    def look(study, digest=None):
+        names = {NEVER: ("T-never", digest or bank.digest("T-never"))}
+        recipe = geometry.GeometryRecipe(sequences=64, bank=names)
+        monkeypatch.setattr(study, "recipes", MappingProxyType({Tier.FULL: recipe}))
+        return study()
+
+    return look
 
 
-@pytest.mark.parametrize(
-    ("next_head", "whole", "outcome", "unit"),
-    [
-        ([5, 6, 5.5], [50, 60, 55], Outcome.SUPPORTED, "next head"),
-        ([1.1, 1.2, 1.0], [50, 60, 55], Outcome.REFUTED, "next head"),
-        ([5, 6, 5.5], [2, 3, 2.5], Outcome.REFUTED, "whole model"),
-        ([1, 9, 2], [50, 60, 55], Outcome.INCONCLUSIVE, "next head"),
-    ],
-)
-def test_one_head_must_be_catastrophic_and_alone(next_head, whole, outcome, unit):
-    results = [
-        frame_head.Ablated(
-            head=0,
-            times_next=times_next,
-            times_whole=times_whole,
-            whole=frame_head.Errors(mae=0.1, kl=0.1),
-            random_mae=0.3,
-            bypass_mae=[],
-            costs={},
-        )
-        for times_next, times_whole in zip(next_head, whole, strict=True)
-    ]
-    found = verdict(frame_head.GeometryFrameHead, results)
-    assert found.outcome is outcome and unit in found.unit
-    assert found.null == pytest.approx(1.0 if "next" in unit else 4.0)
+def test_models_of_the_bank_are_looked_into_and_never_trained_in_passing(toy_bank):
+    study = toy_bank(frame_head.GeometryFrameHead)
+    assert study.trainings(Tier.FULL, 0) == {}
+    with pytest.raises(UserError, match="claims bank --train T-never --seeds 1"):
+        study.measure_part(Tier.FULL, 0, NEVER)
+    bank.training("T-never", 0).train()
+    found = study.measure_part(Tier.FULL, 0, NEVER)
+    assert [len(layer) for layer in found.table] == [2, 2]
+    sibling = toy_bank(precision.DynamicsFramePrecision)
+    assert sibling.trainings(Tier.FULL, 0) == {}
+    with pytest.raises(UserError, match="no T-never with seed 1"):
+        sibling.measure(Tier.FULL, 0)
+    bank.training("T-never", 1).train()
+    assert sibling.measure(Tier.FULL, 0).moved.keys() == {"attention", "values"}
 
 
-@pytest.mark.parametrize(
-    ("rise", "fall", "beyond", "outcome"),
-    [
-        ([0.3, 0.31, 0.3], [0.2, 0.21, 0.2], [0.5, 0.5, 0.51], Outcome.SUPPORTED),
-        ([0.01, 0.012, 0.011], [0.2, 0.21, 0.2], [0.5, 0.5, 0.51], Outcome.REFUTED),  # as before
-        ([0.3, 0.31, 0.3], [-0.2, -0.21, -0.2], [0.5, 0.5, 0.51], Outcome.REFUTED),
-        ([0.3, 0.31, 0.3], [0.2, 0.21, 0.2], [-0.1, -0.1, -0.11], Outcome.REFUTED),
-        ([0.0, 0.3, 0.1], [0.2, 0.21, 0.2], [0.5, 0.5, 0.51], Outcome.INCONCLUSIVE),
-    ],
-)
-def test_attention_must_sharpen_onto_what_is_consistent(rise, fall, beyond, outcome):
-    def focused(up, down, more):
-        mass = focusing.Mass(
-            trained=[0.2, 0.2 + up],
-            untrained=[0.1, 0.15],
-            even=[0.1, 0.1],
-            other_sequences=[0.1, 0.2 + up - more],
-        )
-        entropy = geometry.Layers(trained=[0.6, 0.6 - down], untrained=[0.9, 0.89])
-        return focusing.Focusing(entropy=entropy, mass={"consistent": mass}, alignment=None, own=[])
-
-    found = verdict(focusing.GeometryFocusing, map(focused, rise, fall, beyond))
-    assert found.outcome is outcome and found.null == pytest.approx(0.05)
-    assert found.measured == pytest.approx(sum(rise) / 3)
+def test_a_bank_that_changed_since_the_registration_is_refused(toy_bank):
+    study = toy_bank(keys.GeometryKeys, digest="0123456789ab")
+    with pytest.raises(UserError, match="0123456789ab was registered: register a new version"):
+        study.measure_part(Tier.FULL, 0, NEVER)
 
 
-@pytest.mark.parametrize(
-    ("share", "order", "outcome", "unit"),
-    [
-        ([0.8, 0.82, 0.81], [0.9, 0.91, 0.9], Outcome.SUPPORTED, "variance"),
-        ([0.2, 0.22, 0.21], [0.9, 0.91, 0.9], Outcome.REFUTED, "variance"),
-        ([0.8, 0.82, 0.81], [0.55, 0.56, 0.55], Outcome.REFUTED, "entropy"),  # 0.1 before training
-    ],
-)
-def test_one_axis_must_hold_the_variance_and_the_order(share, order, outcome, unit):
-    def state(layer, share, order):
-        return values.State(
-            layer=layer,
-            kind=values.JUDGED,
-            share=geometry.Pair(trained=share, untrained=0.2),
-            participation=geometry.Pair(trained=3.0, untrained=9.0),
-            order=geometry.Pair(trained=order, untrained=0.1),
-            order_p=0.01,
-            given_step=True,
-            decodability=geometry.Pair(trained=0.9, untrained=0.0),
-            decodability_of_step=0.3,
-        )
-
-    results = [
-        values.Geometry(states=[state(1, *last), state(0, 0.0, 0.0)], clusters={})
-        for last in zip(share, order, strict=True)
-    ]
-    found = verdict(values.GeometryValues, results)
-    assert found.outcome is outcome and unit in found.unit
-    assert found.null == pytest.approx(0.2 if unit == "variance" else 0.1)
+@pytest.mark.parametrize("kind", PLANTS)
+def test_registrations_name_models_that_the_bank_has(kind):
+    recipe = kind.recipes[Tier.FULL]
+    wanted = kind.models if issubclass(kind, geometry.GeometryStudy) else (NEVER,)
+    assert [*recipe.bank] == [*wanted]
+    for part, (name, digest) in recipe.bank.items():
+        assert bank.digest(name) == digest
+        tunnel = recipe.training(part, 0).tunnel
+        assert (tunnel.name == "hmm") is (part == FILTER)
+        assert getattr(tunnel, "replacement", False) is (part == AGAIN)
+    if kind is precision.DynamicsFramePrecision:
+        config = recipe.training(NEVER, 0).config
+        assert config.dynamics and config.decay == 0 and config.schedule == "wsd"
 
 
-@pytest.mark.parametrize(
-    ("gains", "outcome"),
-    [
-        ([0.5, 0.52, 0.51], Outcome.SUPPORTED),
-        ([-0.5, -0.52, -0.51], Outcome.REFUTED),
-        ([-0.5, 0.5, 0.1], Outcome.INCONCLUSIVE),
-    ],
-)
-def test_feed_forward_parts_must_gain_more_than_attention(gains, outcome):
-    def sublayers(gain):
-        entropy = ffn.Gains(by_layer={}, difference=gain, difference_untrained=-0.3)
-        costs = {"without_attention": 1.0, "without_feed": 0.1}
-        return ffn.Sublayers(gains={"entropy": entropy}, **costs)
-
-    found = verdict(ffn.GeometryFFN, map(sublayers, gains))
-    assert found.outcome is outcome and found.null == pytest.approx(-0.3)
+def test_a_slope_counts_heads_by_their_bits():
+    rng = np.random.default_rng(0)
+    heads, weights = rng.random((4, 3)), rng.random((4, 3))
+    expected = np.polyfit(np.repeat(range(4), 3), heads.ravel(), 1, w=np.sqrt(weights.ravel()))[0]
+    assert focusing.slope(heads.tolist(), weights.tolist()) == pytest.approx(expected)
+    places = [[0.5 - 0.1 * layer, 0.9 * layer] for layer in range(4)]
+    assert focusing.slope(places, [[1.0, 0.0]] * 4) == pytest.approx(-0.1)
 
 
-@pytest.mark.parametrize(
-    ("content", "error", "outcome"),
-    [
-        ([1.0, 1.1, 1.2], [0.5, 0.6, 0.55], Outcome.SUPPORTED),
-        ([-0.7, -0.6, -0.65], [0.5, 0.6, 0.55], Outcome.REFUTED),
-        ([1.0, 1.1, 1.2], [-0.5, -0.6, -0.55], Outcome.REFUTED),
-        ([1.0, -1.1, 0.2], [0.5, 0.6, 0.55], Outcome.INCONCLUSIVE),
-    ],
-)
-def test_values_and_error_must_settle_after_attention(content, error, outcome):
-    def settling(values, wrong):
-        way = precision.Way(curve=[], half_life=10.0, settled=100.0)
-        beyond = {"values": values, "precision": wrong}
-        return precision.Settling(
-            steps=[],
-            training=dict.fromkeys(precision.DRAWN, way),
-            straight={},
-            after_attention={
-                name: precision.Doublings(training=0.3 + value, straight=0.3)
-                for name, value in beyond.items()
-            },
-            twice_the_end=300.0,
-        )
+def test_the_most_costly_head_is_chosen_on_other_sequences():
+    costs = frame_head.Costs(chosen=[0.3, 0.1, 0.2], measured=[0.2, 0.4, 0.1])
+    assert (costs.top, costs.next) == (0.2, 0.4)
+    assert costs.over_next == pytest.approx(0.5)
+    nothing = frame_head.Costs(chosen=[1e-9, 0.0], measured=[1e-9, -1e-9])
+    assert nothing.over_next == 1
 
-    found = verdict(precision.DynamicsFramePrecision, map(settling, content, error))
-    assert found.outcome is outcome and found.null == 0
+
+def test_seeds_are_siblings_of_each_other():
+    assert [precision.sibling(seed) for seed in range(4)] == [1, 0, 3, 2]

@@ -13,7 +13,15 @@ from bayesattn.dynamics.em import (
     step,
 )
 from bayesattn.dynamics.head import Weights
-from bayesattn.dynamics.sweep import Curves, best_rate, descend, doublings, measure, steps_to
+from bayesattn.dynamics.sweep import (
+    Curves,
+    best_rate,
+    descend,
+    doublings,
+    measure,
+    steps_to,
+    times_as_fast,
+)
 from tests.dynamics.toy import TOY, five_tokens
 
 
@@ -139,3 +147,11 @@ def test_dear_steps_count_more_and_are_fewer():
     sudden = torch.tensor([2.0, 2.0, 2.0, 0.0, 0.0])
     assert doublings(line, sudden, at, share=1.0) > 0
     assert doublings(line, sudden, at, share=1.0, cost=1.5) <= 0
+
+
+def test_times_as_fast_is_how_soon_the_end_of_the_other_is_reached():
+    at = [0, 10, 20, 40]
+    slow, fast = torch.tensor([2.0, 1.9, 1.8, 1.6]), torch.tensor([2.0, 1.6, 1.5, 1.4])
+    assert times_as_fast(slow, fast, at) == pytest.approx(4)
+    assert times_as_fast(fast, slow, at) == pytest.approx(1 / 4)
+    assert times_as_fast(slow, slow, at) == pytest.approx(1)

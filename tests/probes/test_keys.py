@@ -16,11 +16,13 @@ from bayesattn.probes import keys as measures
 from bayesattn.probes.capture import capture
 from bayesattn.probes.keys import (
     effective_rank,
+    embedding_keys,
     hypothesis_tokens,
     key_frame,
     measure_keys,
     pair_cosine,
     token_keys,
+    welch_bound,
 )
 from bayesattn.probes.measured import (
     NotApplicableError,
@@ -266,3 +268,26 @@ def test_different_tokens_are_first_occurrences_after_the_first_position():
     prompts = [[4, 7, 4, 7], [9, 9, 4]]
     assert measures.different_tokens(prompts) == [1, 2, 5]
     assert measures.different_tokens(prompts, 2) == [1, 2]
+
+
+def test_welch_bound_is_reached_by_simplex_and_cross_and_by_nothing_below(generator):
+    simplex = torch.eye(20, dtype=torch.float64) - 1 / 20
+    assert welch_bound(20, 32, centre=True) == pytest.approx(1 / 19)
+    assert float(pair_cosine(simplex)) == pytest.approx(1 / 19)
+    assert welch_bound(20, 32) == welch_bound(32, 32) == 0
+    angles = torch.arange(3, dtype=torch.float64) * 2 * math.pi / 3
+    three = torch.stack([angles.cos(), angles.sin()], 1)
+    assert welch_bound(3, 2) == pytest.approx(0.5) == float(pair_cosine(three))
+    drawn = torch.randn(50, 20, 16, generator=generator, dtype=torch.float64)
+    rms = (measures.cosines(drawn).square().sum((1, 2)) / (20 * 19)).sqrt()
+    assert float(rms.min()) > welch_bound(20, 16) > 0
+
+
+def test_embedding_keys_are_those_of_attention_where_no_position_is_added():
+    model = model_of("ggd", BIJECTION)
+    inputs = inputs_of(BIJECTION)
+    tokens = inputs.unique()
+    found = embedding_keys(model, tokens)
+    keys = capture(model, inputs, ["layers.0.k"])["layers.0.k"]
+    for at, token in enumerate(tokens):
+        assert torch.allclose(keys[inputs == token], found[at].expand(1, -1, -1), atol=1e-5)

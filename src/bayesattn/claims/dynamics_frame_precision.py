@@ -1,66 +1,60 @@
-"""dynamics-frame-precision: does attention settle in training before the values do?
+"""dynamics-frame-precision: does attention freeze in training while values keep refining?
 
-    settled        when what separates a curve from its end is a tenth of what it was at the start
-    dissociation   log2( settling step of the values / settling step of attention )
-    precision      log2( step from which the error is at most twice its end / the same )
+    settled   when what separates a curve from its end is a tenth of what it was at the start
+    moved     distance of a late checkpoint from the end, over that of two trainings' ends
 
-Attention is compared with its end by Jensen-Shannon divergence, values by 1 - CKA. These measure
-different things, so even weights that move straight to their end would give some dissociation; that
-much, measured on the straight path, is taken off.
+Raw, settling steps are compared: attention by Jensen-Shannon divergence, values by 1 - CKA, the
+error by when it is at most twice its end. These are different functions of the weights, so the
+same on the straight path from the first to the last weights stands beside it. As a control,
+attention and values are compared from two thirds of the training on, by one yardstick
+(`probes.late`).
+
+The learning rate is constant: where it falls, everything freezes at the end, whatever it is.
 """
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from bayesattn.claims.geometry import NEVER, GeometryRecipe, average, training
+from bayesattn.claims.geometry import NEVER, GeometryRecipe, Looked, finished_run
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Exhibit, Finding, Picture, Study, Tier
+from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Value
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.ledger.typed import Stored
-from bayesattn.ledger.words import tell_means
-from bayesattn.probes.drift import HALF, KINDS, Path, measure_drift
-from bayesattn.stats import judge_all, judge_effect
+from bayesattn.models.open import open_tunnel
+from bayesattn.probes.drift import Path, measure_drift
+from bayesattn.probes.late import late_step, moved
+from bayesattn.probes.measured import held_out
 
-PRECISION = "precision"
-SLOW = ("values", PRECISION)
-"""What is said to go on when attention has settled: the values, and with them the error."""
-DRAWN = {"attention": "C0", "values": "C1", "mae": "C3"}
+ATTENTION, VALUES, ERROR = DRAWN = ("attention", "values", "mae")
+SEQUENCES = 128
+"""Of the sequences that a checkpoint is looked at with; there are many checkpoints."""
 CAPTION = "Attention, values and error on their way to where they end; means over seeds."
 
 
 class Way(Stored):
-    """How one thing came to its end."""
+    """A training, or the straight path between its ends."""
 
-    curve: list[float]
-    """At every checkpoint."""
-    half_life: float
-    settled: float
-    """A step of the training, and so is the half-life."""
+    curves: Mapping[str, list[float]]
+    """Attention, values and error at every checkpoint."""
+    settled: Mapping[str, float]
+    """Step of the training; of the error, from which on it is at most twice its end."""
 
-
-class Doublings(Stored):
-    """How much later than attention something settled, as log2 of the ratio of steps."""
-
-    training: float
-    straight: float
-
-    @property
-    def beyond(self) -> float:
-        return self.training - self.straight
+    def after_attention(self, kind: str) -> float:
+        """How many times as many steps it takes."""
+        return self.settled[kind] / self.settled[ATTENTION]
 
 
-class Settling(Stored):
+class Settling(Looked):
     """Of one training."""
 
     steps: list[int]
-    training: Mapping[str, Way]
-    straight: Mapping[str, Way]
-    """The same on the straight path from the first to the last weights."""
-    after_attention: Mapping[str, Doublings]
-    twice_the_end: float
-    """Step from which on the error is at most twice its end."""
+    training: Way
+    straight: Way
+    late_step: int
+    moved: Mapping[str, float]
+    """Attention and values after `late_step`, where 1 is as far as another seed's end."""
 
 
 Found = Mapping[int, Settling]
@@ -71,47 +65,43 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
     """Follows attention, values and error through the checkpoints of trainings."""
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        """With its checkpoints, which models that come along do not have."""
-        return {NEVER: training(tier, NEVER, seed)}
+        """With its checkpoints, which models that come along do not have; and the sibling."""
+        recipe = self.recipes[tier]
+        if recipe.bank:
+            return {}
+        return {f"seed {one}": recipe.training(NEVER, one) for one in (seed, sibling(seed))}
 
     def measure(self, tier: Tier, seed: int) -> Settling:
-        run = training(tier, NEVER, seed).train()
-        drift = measure_drift(run, sequences=min(128, self.recipes[tier].sequences))
-        later = {
-            kind: Doublings(
-                training=drift.trained.dissociation(kind),
-                straight=drift.straight.dissociation(kind),
-            )
-            for kind in KINDS
-            if kind != "attention"
-        }
-        precision = Doublings(
-            training=drift.trained.precision(), straight=drift.straight.precision()
-        )
+        recipe = self.recipes[tier]
+        own, other = (recipe.training(NEVER, one) for one in (seed, sibling(seed)))
+        run, ended = finished_run(own), finished_run(other)
+        count = min(SEQUENCES, recipe.sequences)
+        drift, late = measure_drift(run, sequences=count), late_step(run)
         return Settling(
+            kl=drift.trained.curves["kl"][-1],
             steps=drift.trained.steps,
-            training=_ways(drift.trained),
-            straight=_ways(drift.straight),
-            after_attention={**later, PRECISION: precision},
-            twice_the_end=drift.trained.reaching("mae"),
+            training=_way(drift.trained),
+            straight=_way(drift.straight),
+            late_step=late,
+            moved=moved(
+                open_tunnel(run, late)[0],
+                open_tunnel(run)[0],
+                open_tunnel(ended)[0],
+                held_out(own.tunnel, count),
+            ),
         )
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        seeds = found.values()
-        parts = {
-            f"{kind} after attention": judge_effect(
-                [one.after_attention[kind].beyond for one in seeds]
-            )
-            for kind in SLOW
+    def values(self, tier: Tier, one: Settling) -> Mapping[str, Value]:
+        def after(kind: str) -> Value:
+            straight = one.straight.after_attention(kind)
+            return Value(one.training.after_attention(kind), straight, one.learnt)
+
+        late = one.moved
+        return {
+            "values-settle-later": after(VALUES),
+            "error-settles-later": after(ERROR),
+            "late-drift": Value(late[VALUES] / late[ATTENTION], late[ATTENTION], one.learnt),
         }
-        settled = {kind: [one.training[kind].settled for one in seeds] for kind in DRAWN}
-        twice = average(one.twice_the_end for one in seeds)
-        beyond = average(one.after_attention[PRECISION].beyond for one in seeds)
-        unit = "doublings of training, beyond the straight path"
-        note = f"Settled at step: {tell_means(settled, '.0f')}; error at most twice its end from "
-        note += f"step {twice:.0f} on, {beyond:.2g} doublings later than attention settles, beyond "
-        note += "the straight path."
-        return Finding(judge_all(parts), unit=unit, null=0.0, note=note)
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         figure, both = panels(2, size=(8, 3), sharey=True)
@@ -121,9 +111,9 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
             "straight path": [one.straight for one in found.values()],
         }
         for axes, (title, seeds) in zip(both, titles.items(), strict=True):
-            for kind, colour in DRAWN.items():
-                left = _left([ways[kind] for ways in seeds])
-                axes.plot(steps, left, "o-", ms=3, color=colour, label=_label(kind))
+            for colour, kind in enumerate(DRAWN):
+                label = _label(kind)
+                axes.plot(steps, _left(seeds, kind), "o-", ms=3, color=f"C{colour}", label=label)
             axes.axhline(0.1, color="grey", ls=":")
             axes.set_xscale("symlog", linthresh=steps[1])
             axes.set(title=title, xlabel="step", xlim=(0, steps[-1]))
@@ -132,12 +122,12 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
         return [Picture("settling", figure, CAPTION, "Falling curves over the steps, two panels.")]
 
     def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
-        lines = {kind: _left([one.training[kind] for one in found.values()]) for kind in DRAWN}
+        seeds = [one.training for one in found.values()]
         data = {
             "x": next(iter(found.values())).steps,
             "series": [
-                {"name": _label(kind), "y": [round(value, 5) for value in left]}
-                for kind, left in lines.items()
+                {"name": _label(kind), "y": [round(value, 5) for value in _left(seeds, kind)]}
+                for kind in DRAWN
             ],
             "xLabel": "step of training",
             "yLabel": "left of the way to the end",
@@ -146,22 +136,24 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
         return [Exhibit(kind="curves", title="Drift through training", caption=CAPTION, data=data)]
 
 
-def _ways(path: Path) -> dict[str, Way]:
-    return {
-        kind: Way(
-            curve=path.curves[kind],
-            half_life=path.settling(kind, HALF),
-            settled=path.settling(kind),
-        )
-        for kind in KINDS
-    }
+def sibling(seed: int) -> int:
+    """Seeds come in pairs: 0 and 1, 2 and 3. Each is measured against the other's end."""
+    return seed ^ 1
 
 
-def _left(ways: list[Way]) -> list[float]:
+def _way(path: Path) -> Way:
+    settled = {kind: path.settling(kind) for kind in (ATTENTION, VALUES)}
+    return Way(
+        curves={kind: path.curves[kind] for kind in DRAWN},
+        settled={**settled, ERROR: path.reaching(ERROR)},
+    )
+
+
+def _left(ways: list[Way], kind: str) -> list[float]:
     """Of the mean curve: its distance to the end, 1 at the start."""
-    curve = np.mean([way.curve for way in ways], 0)
+    curve = np.mean([way.curves[kind] for way in ways], 0)
     return (abs(curve - curve[-1]) / (abs(curve[0] - curve[-1]) or 1.0)).tolist()
 
 
 def _label(kind: str) -> str:
-    return "entropy error" if kind == "mae" else kind
+    return "entropy error" if kind == ERROR else kind

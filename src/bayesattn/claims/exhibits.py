@@ -44,10 +44,10 @@ def belief_exhibit(model: Predictor, tunnel: Tunnel, *, title: str, caption: str
 
 
 def manifold_exhibit(model: Predictor, tunnel: Tunnel, *, title: str, caption: str) -> Exhibit:
-    """Attention outputs of the last layer on their first three components, by entropy."""
+    """The residual stream after the last layer on its first three components, by entropy."""
     batch = tunnel.sample(64, torch.Generator().manual_seed(SEED))
-    name = f"layers.{anatomy(model).attending[-1]}.head_outputs"
-    found = components(capture(model, batch.inputs, [name], batch.scored)[name].flatten(2))
+    name = f"layers.{len(anatomy(model).layers) - 1}.residual_after"
+    found = components(capture(model, batch.inputs, [name], batch.scored)[name])
     shares = found.variances / found.variances.sum()
     points, bits = found.scores[..., :3].flatten(0, 1), entropy(batch.posterior).flatten()
     chosen = torch.linspace(0, len(points) - 1, min(POINTS, len(points))).long()

@@ -1,113 +1,139 @@
-"""What the claims of geometry share: the trained models of tunnel-bijection and tunnel-hmm.
+"""What the claims of geometry share: the trained models they look into, and their premise.
 
-The same trainings, so nothing is trained twice; where one of the models that come along was trained
-in just this way, it is taken instead.
+The full tier looks into models of the bank. A registration names each with the digest of its
+recipe, so that a bank that changed is noticed. The quick tier looks into the small models of
+tunnel-bijection and tunnel-hmm; where one that comes along was trained in just this way, it is
+taken instead.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from bayesattn import zoo
-from bayesattn.claims import tunnel_bijection, tunnel_hmm
+from bayesattn.claims import bank, tunnel_bijection, tunnel_hmm
+from bayesattn.errors import UserError
 from bayesattn.ledger.study import PartedStudy, Recipe, Tier
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.architectures import Predictor, build
 from bayesattn.models.open import open_tunnel
-from bayesattn.probes.measured import Measured
+from bayesattn.probes.ablation import errors
+from bayesattn.probes.measured import held_out
 from bayesattn.training import Run
 from bayesattn.training.tunnel import parse_config
-from bayesattn.tunnels import Tunnel
+from bayesattn.tunnels import Batch, Tunnel
 
-NEVER, AGAIN = VARIANTS = tunnel_bijection.VARIANTS
+NEVER, AGAIN = tunnel_bijection.VARIANTS
 FILTER = "filter"
-P = TypeVar("P")
+LEARNT = 0.02
+"""Bits: the premise of every statement is KL(Bayes ‖ model) of at most this, on held-out data."""
 
 
 class GeometryRecipe(Recipe):
-    """How much to look at; what is trained is up to the claims about tunnels."""
+    """Which models to look into, and at how many sequences."""
 
     sequences: int = 512
     """Held-out sequences behind every number."""
-    filters: bool = True
-    """Look into models of hidden Markov models, too; they are recorded and not judged."""
+    bank: Mapping[str, tuple[str, str]] | None = None
+    """By part, a model of the bank and the digest of its recipe; None: the small models."""
+
+    def training(self, part: str, seed: int) -> TunnelTraining:
+        """How the model of one part is, or was, trained."""
+        if self.bank is None:
+            return _small_training(part, seed)
+        name, digest = self.bank[part]
+        if bank.digest(name) != digest:
+            raise UserError(
+                f"{name} of the bank has the recipe {bank.digest(name)}, and {digest} was "
+                "registered: register a new version of the claim, or restore the bank."
+            )
+        return bank.training(name, seed)
 
 
-class Pair(Stored):
-    """A number of the trained network, and of the same network before training."""
+class Looked(Stored):
+    """What is found in one model; claims add their own fields."""
 
-    trained: float
-    untrained: float
+    kl: float
+    """KL(Bayes ‖ model), bits, on the sequences that were looked at."""
 
-    @classmethod
-    def of(cls, measured: Measured) -> Self:
-        return cls(trained=measured.value, untrained=measured.nulls["untrained"])
-
-
-class Layers(Stored):
-    """The same layer by layer."""
-
-    trained: list[float]
-    untrained: list[float]
-
-    @classmethod
-    def of(cls, layers: Sequence[Measured], **others: list[float]) -> Self:
-        """`others` are the fields that a subclass adds."""
-        untrained = [one.nulls["untrained"] for one in layers]
-        return cls(trained=[one.value for one in layers], untrained=untrained, **others)
+    @property
+    def learnt(self) -> bool:
+        """Whether the model has learnt its task, without which there is nothing to judge."""
+        return self.kl <= LEARNT
 
 
 class TrainedModel(NamedTuple):
-    """A trained model, the same network before training, and the task."""
+    """A trained model, the same network before training, its task, and held-out sequences."""
 
     model: Predictor
     initial: Predictor
     tunnel: Tunnel
+    batch: Batch
+
+    @property
+    def kl(self) -> float:
+        return float(errors(self.model, self.batch)[0].mean())
+
+
+P = TypeVar("P", bound=Looked)
 
 
 class GeometryStudy(PartedStudy[GeometryRecipe, P]):
     """Looks into models of tunnels; each is a part of its own."""
 
+    models: Sequence[str] = (NEVER, AGAIN)
+
     def parts(self, tier: Tier) -> Sequence[str]:
-        """Both kinds of bijection, and the filter if the recipe says so."""
-        return (*VARIANTS, FILTER) if self.recipes[tier].filters else VARIANTS
+        return self.models
 
     def trainings(self, tier: Tier, seed: int) -> Mapping[str, TunnelTraining]:
-        """Those that do not come along."""
-        wanted = {part: training(tier, part, seed) for part in self.parts(tier)}
+        """Small ones that do not come along. No claim trains a model of the bank in passing."""
+        if self.recipes[tier].bank:
+            return {}
+        wanted = {part: _small_training(part, seed) for part in self.models}
         return {part: own for part, own in wanted.items() if _shipped(own) is None}
 
     def measure_part(self, tier: Tier, seed: int, part: str) -> P:
-        return self.look(trained_model(tier, part, seed), self.recipes[tier].sequences)
+        return self.look(self.trained(tier, part, seed))
+
+    def trained(self, tier: Tier, part: str, seed: int) -> TrainedModel:
+        """One of the bank, one that comes along, or one that is trained now."""
+        recipe = self.recipes[tier]
+        return trained_model(recipe.training(part, seed), recipe.sequences)
 
     @abstractmethod
-    def look(self, trained: TrainedModel, sequences: int) -> P:
-        """What is found in one model, on so many held-out sequences."""
+    def look(self, trained: TrainedModel) -> P:
+        """What is found in one model."""
 
 
-def training(tier: Tier, variant: str, seed: int) -> TunnelTraining:
-    if variant == FILTER:
-        return tunnel_hmm.TunnelHMM.recipes[tier].training(tunnel_hmm.POSITIONS, seed)
-    return tunnel_bijection.TunnelBijection.recipes[tier].training(variant, seed)
-
-
-def trained_model(tier: Tier, variant: str, seed: int) -> TrainedModel:
-    """One that comes along, that of another claim, or one that is trained now."""
-    wanted = training(tier, variant, seed)
+def trained_model(wanted: TunnelTraining, sequences: int) -> TrainedModel:
     initial = build(wanted.architecture, wanted.tunnel, wanted.config.seed).eval()
-    return TrainedModel(_shipped(wanted) or wanted.model(), initial, wanted.tunnel)
+    shipped = None if isinstance(wanted, bank.BankTraining) else _shipped(wanted)
+    model = shipped or open_tunnel(finished_run(wanted))[0]
+    return TrainedModel(model, initial, wanted.tunnel, held_out(wanted.tunnel, sequences))
 
 
-def each(found: Mapping[int, Mapping[str, P]], variant: str) -> list[P]:
-    return [one[variant] for one in found.values()]
+def finished_run(wanted: TunnelTraining) -> Run:
+    """Of the bank only if it is there; any other is trained now if it is not."""
+    return (wanted.found() if isinstance(wanted, bank.BankTraining) else wanted).train()
+
+
+def each(found: Mapping[int, Mapping[str, P]], part: str) -> list[P]:
+    return [one[part] for one in found.values()]
 
 
 def average(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
+
+
+def _small_training(part: str, seed: int) -> TunnelTraining:
+    if part == FILTER:
+        return tunnel_hmm.TunnelHMM.recipes[Tier.QUICK].training(tunnel_hmm.POSITIONS, seed)
+    return tunnel_bijection.TunnelBijection.recipes[Tier.QUICK].training(part, seed)
 
 
 def _shipped(wanted: TunnelTraining) -> Predictor | None:

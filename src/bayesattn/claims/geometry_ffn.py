@@ -1,44 +1,53 @@
 """geometry-ffn: is it the feed-forward layers that compute the answer?
 
-    gain = held-out R² of the entropy, read linearly from the residual stream after a sublayer,
-           minus the same before it, each with a probe of its own
+    needed    what the model loses in KL(Bayes ‖ model) when all feed-forward parts are replaced by
+              their means over sequences, of what it knows: uniform predictor minus model
+    written   share of the logits that feed-forward parts write (`probes.attribution`)
 
-added up over layers, for feed-forward parts and for attention. A probe fitted before and used after
-a sublayer only tells whether the code was turned.
+Both for attention as well. The first says who is needed, and attention always is, since nothing
+else looks at other positions; the second says who writes the answer, whoever came first.
 """
 
 from collections.abc import Mapping
 
-from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, average, each
-from bayesattn.claims.panels import panels
+from bayesattn.bits import kl_divergence
+from bayesattn.claims.geometry import (
+    AGAIN,
+    FILTER,
+    NEVER,
+    GeometryStudy,
+    Looked,
+    TrainedModel,
+    each,
+)
+from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Finding, Picture, Tier
-from bayesattn.ledger.typed import Stored
+from bayesattn.ledger.study import Picture, Tier, Value
 from bayesattn.probes.ablation import Cut, errors
 from bayesattn.probes.anatomy import anatomy
-from bayesattn.probes.measured import held_out
-from bayesattn.probes.sublayers import TARGETS, Sublayer, measure_sublayers, total_gain
-from bayesattn.stats import judge_all, judge_effect
+from bayesattn.probes.attribution import logit_shares
+from bayesattn.tunnels import Batch
 
-FEED, ATTENTION = SUBLAYERS = ("feed-forward", "attention")
-
-
-class Gains(Stored):
-    """In R² of one target."""
-
-    by_layer: Mapping[str, list[float]]
-    """Of each sublayer."""
-    difference: float
-    """Of all feed-forward parts minus all attention parts."""
-    difference_untrained: float
+FEED, ATTENTION = PARTS = ("feed-forward", "attention")
+LEAST = 1e-3
+"""A part of what the model knows that is less than this is nothing."""
 
 
-class Sublayers(Stored):
-    """Of one model: gains by target, and bits of error without all parts of one kind."""
+class Sublayers(Looked):
+    """Of one model, by kind of sublayer."""
 
-    gains: Mapping[str, Gains]
-    without_attention: float
-    without_feed: float
+    uniform_kl: float
+    without: Mapping[str, float]
+    """KL without all parts of one kind, bits."""
+    written: Mapping[str, list[float]]
+    """Share of the logits, by layer."""
+
+    def needed(self, kind: str) -> float:
+        lost = (self.without[kind] - self.kl) / (self.uniform_kl - self.kl)
+        return max(lost, LEAST)
+
+    def wrote(self, kind: str) -> float:
+        return sum(self.written[kind])
 
 
 Found = Mapping[int, Mapping[str, Sublayers]]
@@ -46,75 +55,61 @@ Found = Mapping[int, Mapping[str, Sublayers]]
 
 @register("geometry-ffn")
 class GeometryFFN(GeometryStudy[Sublayers]):
-    """Linear probes before and after every sublayer of trained models."""
+    """Takes sublayers of one kind away, and takes logits apart."""
 
-    def look(self, trained: TrainedModel, sequences: int) -> Sublayers:
-        model, initial, tunnel = trained
-        batch = held_out(tunnel, sequences)
-        after, before = (measure_sublayers(one, batch) for one in (model, initial))
-        gains = {
-            target: Gains(
-                by_layer={
-                    kind: [
-                        one.gain.value
-                        for one in after
-                        if (one.sublayer, one.target) == (kind, target)
-                    ]
-                    for kind in SUBLAYERS
-                },
-                difference=_difference(after, target),
-                difference_untrained=_difference(before, target),
-            )
-            for target in TARGETS
+    models = (NEVER, AGAIN, FILTER)
+
+    def look(self, trained: TrainedModel) -> Sublayers:
+        model, batch = trained.model, trained.batch
+        layers = range(len(anatomy(model).layers))
+        cuts = {
+            FEED: [Cut(part="mlp", layer=layer, kind="mean") for layer in layers],
+            ATTENTION: [Cut(part="heads", layer=layer, kind="mean") for layer in layers],
         }
-        whole = errors(model, batch)[1].mean()
-        heads = [Cut(part="heads", layer=layer) for layer in anatomy(model).attending]
-        feed = [Cut(part="mlp", layer=layer) for layer in range(len(anatomy(model).layers))]
+        shares = logit_shares(model, batch)
         return Sublayers(
-            gains=gains,
-            without_attention=float(errors(model, batch, heads)[1].mean() - whole),
-            without_feed=float(errors(model, batch, feed)[1].mean() - whole),
+            kl=trained.kl,
+            uniform_kl=_uniform_kl(batch),
+            without={
+                kind: float(errors(model, batch, own)[0].mean()) for kind, own in cuts.items()
+            },
+            written={FEED: shares.feed_forward, ATTENTION: shares.attention},
         )
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        """Feed-forward parts must gain more than attention, with and without returning keys."""
-        by_variant = {variant: each(found, variant) for variant in VARIANTS}
-        parts = {
-            variant: judge_effect([one.gains["entropy"].difference for one in own])
-            for variant, own in by_variant.items()
+    def values(self, tier: Tier, one: Mapping[str, Sublayers]) -> Mapping[str, Value]:
+        def needed(part: str) -> Value:
+            own = one[part]
+            return Value(own.needed(FEED), own.needed(ATTENTION), own.learnt)
+
+        def written(part: str) -> Value:
+            own = one[part]
+            return Value(own.wrote(FEED), own.wrote(ATTENTION), own.learnt)
+
+        return {
+            "needed": needed(NEVER),
+            "written": written(NEVER),
+            "needed-returning": needed(AGAIN),
+            "needed-filter": needed(FILTER),
+            "written-filter": written(FILTER),
         }
-        judgement = judge_all(parts)
-        decided = next((v for v in VARIANTS if judgement.reason.startswith(v)), VARIANTS[0])
-        costs = "; ".join(
-            f"{variant}, {average(one.without_feed for one in own):.2g} bits more without "
-            f"feed-forward parts, {average(one.without_attention for one in own):.2g} without "
-            "attention"
-            for variant, own in by_variant.items()
-        )
-        untrained = [one.gains["entropy"].difference_untrained for one in by_variant[decided]]
-        return Finding(
-            judgement,
-            unit="R² gained by feed-forward parts beyond attention",
-            null=average(untrained),
-            note=f"Error: {costs}.",
-        )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        figure, both = panels(2, size=(8, 3), sharey=True)
-        for axes, variant in zip(both, VARIANTS, strict=True):
-            for colour, kind in enumerate(SUBLAYERS):
-                for one in found.values():
-                    gains = one[variant].gains["entropy"].by_layer[kind]
-                    places = [
-                        layer + (0.15 if kind == FEED else -0.15) for layer in range(len(gains))
-                    ]
-                    axes.plot(places, gains, "o", color=f"C{colour}", alpha=0.7)
-            axes.axhline(0, color="grey", lw=1)
-            axes.set(title=variant, xlabel="layer (left: attention, right: feed-forward)")
-        both[0].set_ylabel("gain in R² of the entropy")
-        caption = "What a linear probe gains from each sublayer; a point is a seed."
-        return [Picture("gains", figure, caption, "Points by layer and sublayer, two panels.")]
+        figure, (needed, written) = panels(2, size=(8, 2.8), sharey=True)
+        for axes, number in ((needed, Sublayers.needed), (written, Sublayers.wrote)):
+            feed, attention = (
+                {part: [number(own, kind) for own in each(found, part)] for part in self.models}
+                for kind in PARTS
+            )
+            draw_beside(axes, feed, attention)
+        needed.set(xlabel="lost without, of what the model knows", xscale="log")
+        written.set(xlabel="share of the logits")
+        caption = (
+            "Circles: feed-forward parts; squares: attention. Left: what is lost when all parts of "
+            "a kind are replaced by their means; right: who writes the logits. A point is a seed."
+        )
+        return [Picture("parts", figure, caption, "Points by task, two panels.")]
 
 
-def _difference(gains: list[Sublayer], target: str) -> float:
-    return total_gain(gains, FEED, target) - total_gain(gains, ATTENTION, target)
+def _uniform_kl(batch: Batch) -> float:
+    flat = batch.posterior.new_zeros(batch.posterior.shape).log_softmax(-1)
+    return float(kl_divergence(batch.posterior, flat).mean())

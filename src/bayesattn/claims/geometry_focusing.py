@@ -1,46 +1,51 @@
 """geometry-focusing: do queries sharpen from layer to layer, onto hypotheses still possible?
 
-    mass      attention on the earlier pairs with the asked key, where there are any
     entropy   of attention, over the log of the number of visible keys
+    lookup    attention on earlier pairs with the asked key, beyond the pairs of other sequences
+    slope     of either over layers, by least squares over heads; a head weighs as many bits as its
+              attention depends on the sequence rather than on the step (`probes.content`)
 
-Only where keys return is anything consistent: for a new key every earlier pair speaks of a value
-that is taken, and there is no right place to look.
+As the authors have it, the entropy of the last layer is set beside that of the first, means over
+heads. As a control, the slope counts heads that look by content only, where keys return: for a new
+key every earlier pair speaks of a value that is taken, and there is no right place to look.
 """
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from torch import Tensor
 
-from bayesattn.claims.geometry import AGAIN, GeometryStudy, Layers, TrainedModel, average, each
+from bayesattn.claims.geometry import (
+    AGAIN,
+    NEVER,
+    GeometryStudy,
+    Looked,
+    TrainedModel,
+    average,
+    each,
+)
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Finding, Picture, Tier
-from bayesattn.ledger.typed import Stored
-from bayesattn.probes.focusing import Focus, measure_focusing
-from bayesattn.probes.measured import held_out
-from bayesattn.stats import judge_all, judge_effect
+from bayesattn.ledger.study import Picture, Tier, Value
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.content import content_bits, lookup_mass
+from bayesattn.probes.focusing import attention_rows, normalised_entropy, roles, visible_keys
 
-CONSISTENT = "consistent"
-
-
-class Mass(Layers):
-    """Attention on positions of one role, layer by layer."""
-
-    even: list[float]
-    """Of attention that is the same everywhere."""
-    other_sequences: list[float]
-    """On the positions that have this role in other sequences."""
+Heads = list[list[float]]
+"""By layer and head."""
 
 
-class Focusing(Stored):
-    """Of one model, layer by layer, means over heads."""
+class Focusing(Looked):
+    """Attention of one model at the positions where a value is asked for."""
 
-    entropy: Layers
-    mass: Mapping[str, Mass]
-    """By role, of those that the task has."""
-    alignment: list[float] | None
-    own: list[float]
-    """Share of the variance of cos(q, k) that depends on the query."""
+    entropy: Heads
+    untrained: Heads
+    """The entropy before training."""
+    bits: Heads
+    """Of where a head looks, those that depend on the sequence."""
+    lookup: Heads
+    """Empty where no key returns."""
+    lookup_untrained: Heads
 
 
 Found = Mapping[int, Mapping[str, Focusing]]
@@ -48,73 +53,78 @@ Found = Mapping[int, Mapping[str, Focusing]]
 
 @register("geometry-focusing")
 class GeometryFocusing(GeometryStudy[Focusing]):
-    """Follows attention through the layers of models trained with returning keys."""
+    """Follows attention through the layers of bijection models."""
 
-    def look(self, trained: TrainedModel, sequences: int) -> Focusing:
-        model, initial, tunnel = trained
-        batch = held_out(tunnel, sequences)
-        found = measure_focusing(model, tunnel, batch, initial)
-        layers = [focus for focus in found if focus.head is None]
+    def look(self, trained: TrainedModel) -> Focusing:
+        model, initial, tunnel, batch = trained
+        visible = visible_keys(anatomy(model), batch)
+        right = roles(tunnel, batch)["consistent"]
+        wide = visible.sum(-1) > 1  # a query that sees one key has no choice
+        returns = bool(right.any())
+        rows, before = attention_rows(model, batch), attention_rows(initial, batch)
+
+        def entropies(own: Mapping[int, Tensor]) -> Heads:
+            layers = (normalised_entropy(x, visible)[:, wide] for x in own.values())
+            return [layer.mean((0, 1)).numpy().tolist() for layer in layers]
+
+        def lookups(own: Mapping[int, Tensor]) -> Heads:
+            return [lookup_mass(x, right).numpy().tolist() for x in own.values()] if returns else []
+
         return Focusing(
-            entropy=Layers.of([focus.entropy for focus in layers]),
-            mass={role: _mass(layers, role) for role in layers[0].mass},
-            alignment=[focus.alignment.value for focus in layers if focus.alignment] or None,
-            own=[focus.own for focus in layers],
+            kl=trained.kl,
+            entropy=entropies(rows),
+            untrained=entropies(before),
+            bits=[content_bits(own).numpy().tolist() for own in rows.values()],
+            lookup=lookups(rows),
+            lookup_untrained=lookups(before),
         )
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        """All three, where keys return; the rise of the mass is what is reported."""
-        models = each(found, AGAIN)
-        masses, entropies = [m.mass[CONSISTENT] for m in models], [m.entropy for m in models]
-        untrained = average(_rise(mass.untrained) for mass in masses)
-        fell_untrained = average(-_rise(entropy.untrained) for entropy in entropies)
-        rise = judge_effect([_rise(mass.trained) for mass in masses], null=max(0.0, untrained))
-        judgement = judge_all(
-            {
-                "rise of the mass": rise,
-                "fall of the entropy": judge_effect(
-                    [-_rise(entropy.trained) for entropy in entropies],
-                    null=max(0.0, fell_untrained),
-                ),
-                "mass beyond other sequences": judge_effect(
-                    [mass.trained[-1] - mass.other_sequences[-1] for mass in masses]
-                ),
-            }
-        )
-        return Finding(
-            judgement,
-            shown=rise,
-            unit="more attention on consistent pairs in the last layer than in the first",
-            null=untrained,
-            note=f"Layer by layer, mass {_by_layer(masses)}, entropy {_by_layer(entropies)}.",
-        )
+    def values(self, tier: Tier, one: Mapping[str, Focusing]) -> Mapping[str, Value]:
+        never, again = one[NEVER], one[AGAIN]
+        even = [[1.0] * len(layer) for layer in again.bits]
+        sharpened = slope(again.entropy, again.bits), slope(again.untrained, even)
+        found = slope(again.lookup, again.bits), slope(again.lookup_untrained, even)
+        return {
+            "first-to-last": Value(
+                _last_over_first(never.entropy), _last_over_first(never.untrained), never.learnt
+            ),
+            "sharpens": Value(sharpened[0] - sharpened[1], sharpened[1], again.learnt),
+            "onto-consistent": Value(found[0] - found[1], found[1], again.learnt),
+        }
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        figure, (mass, entropy) = panels(2, size=(7.5, 3))
-        for model in each(found, AGAIN):
-            for axes, layers in ((mass, model.mass[CONSISTENT]), (entropy, model.entropy)):
-                axes.plot(layers.trained, "o-", color="C0")
-                axes.plot(layers.untrained, "o:", color="C1")
-                axes.set_xticks(range(len(layers.trained)))
-        for axes, name in ((mass, "mass on consistent"), (entropy, "entropy")):
-            axes.set(xlabel="layer", ylabel=name, ylim=(0, 1.03))
+        figure, axes = panels(3, size=(9, 3))
+        kinds = {
+            f"entropy, {NEVER}": [own.entropy for own in each(found, NEVER)],
+            f"entropy, {AGAIN}": [own.entropy for own in each(found, AGAIN)],
+            "attention on consistent pairs": [own.lookup for own in each(found, AGAIN)],
+        }
+        bits = [[own.bits for own in each(found, part)] for part in (NEVER, AGAIN, AGAIN)]
+        for place, (name, seeds), own in zip(axes, kinds.items(), bits, strict=True):
+            for heads, weights in zip(seeds, own, strict=True):
+                means = [
+                    np.average(layer, weights=np.maximum(weight, 1e-9))
+                    for layer, weight in zip(heads, weights, strict=True)
+                ]
+                place.plot(means, "o-", color="C0", alpha=0.7)
+                place.set_xticks(range(len(means)))
+            place.set(xlabel="layer", ylim=(-0.05, 1.03))
+            place.set_title(name, fontsize=9)
         caption = (
-            "Attention on earlier pairs with the asked key, and the entropy of attention over the "
-            "log of the visible keys, by layer; dotted: before training; one line per seed."
+            "Entropy of attention over the log of the visible keys, and attention on earlier pairs "
+            "with the asked key beyond that on other sequences' pairs; heads weigh by how much "
+            "they look by content; one line per seed."
         )
-        return [Picture("layers", figure, caption, "Lines over the layers, two panels.")]
+        return [Picture("layers", figure, caption, "Lines over the layers, three panels.")]
 
 
-def _mass(layers: Sequence[Focus], role: str) -> Mass:
-    own = [focus.mass[role] for focus in layers]
-    others = [mass.nulls["other sequences"] for mass in own]
-    return Mass.of(own, even=[mass.nulls["even"] for mass in own], other_sequences=others)
+def slope(heads: Sequence[Sequence[float]], weights: Sequence[Sequence[float]]) -> float:
+    """Change per layer of what heads have, by weighted least squares."""
+    layers = np.concatenate([[layer] * len(own) for layer, own in enumerate(heads)])
+    values, weight = (np.concatenate(x) for x in (heads, weights))
+    away = layers - np.average(layers, weights=weight)
+    return float((weight * away * values).sum() / max((weight * away**2).sum(), 1e-12))
 
 
-def _rise(layers: Sequence[float]) -> float:
-    return layers[-1] - layers[0]
-
-
-def _by_layer(seeds: Sequence[Layers]) -> str:
-    means = np.mean([one.trained for one in seeds], 0)
-    return " to ".join(f"{mean:.2f}" for mean in means)
+def _last_over_first(layers: Heads) -> float:
+    return max(average(layers[-1]), 1e-6) / max(average(layers[0]), 1e-6)

@@ -1,131 +1,151 @@
-"""geometry-keys: are the first layer's keys of different symbols orthogonal to each other?
+"""geometry-keys: are the keys of different symbols orthogonal to each other?
 
-    |cos| = mean over pairs of tokens i ≠ j of |k_i·k_j| / (‖k_i‖ ‖k_j‖),   k_i = W_K norm(e_i)
+    |cos| = mean over pairs of symbols i ≠ j of |k_i·k_j| / (‖k_i‖ ‖k_j‖)
 
-Keys are what attention receives, after the norm that the model really applies, per head. Random
-directions of the same width are the null; signed means, which the papers also report, would be
-about 0 for anything.
+As the authors have it, k_i = W_K norm(e_i) in the first layer, mean over heads. As a control, only
+heads that look keys up count, wherever they are; their keys are those that attention receives where
+the head finds a symbol, and the part that all keys share, which softmax does not see, is taken off.
+Both over what random directions of the same number and width give.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
-from bayesattn.claims.geometry import VARIANTS, GeometryStudy, TrainedModel, average, each
+from bayesattn.claims.geometry import (
+    AGAIN,
+    NEVER,
+    GeometryStudy,
+    Looked,
+    TrainedModel,
+    average,
+    each,
+)
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Finding, Picture, Tier
+from bayesattn.ledger.study import Picture, Tier, Value
 from bayesattn.ledger.typed import Stored
-from bayesattn.probes.keys import KeyFrame, measure_keys, pair_cosine
-from bayesattn.probes.measured import held_out
-from bayesattn.stats import Outcome, judge_all, judge_below, judge_effect
+from bayesattn.models.architectures import Predictor
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.content import find_lookups
+from bayesattn.probes.keys import embedding_keys, pair_cosine, welch_bound
+from bayesattn.probes.measured import random_cosine
+from bayesattn.tunnels import Bijection
 
-PERMUTATIONS = 999
-KEYS, VALUES = SYMBOLS = ("keys", "values")
+DRAWS = 2000
+"""Random frames behind the mean |cos| of centred ones."""
 
 
-class Frame(Stored):
-    """The first layer's keys of one kind of symbol, a number for each head."""
+class CentredFrame(Stored):
+    """Centred keys of a head that looks symbols up."""
 
-    cosine: list[float]
-    """Mean |cos|; so are the next two."""
+    layer: int
+    head: int
+    mass: float
+    """How much it looks them up; see `probes.content`."""
+    cosine: float
+
+
+class Frames(Looked):
+    """Keys of all symbols in one model."""
+
+    symbols: int
+    width: int
+    """Of a head."""
+    first_layer: list[float]
+    """Mean |cos| in each head of the first layer; so are the next two."""
     untrained: list[float]
-    shuffled: list[float]
-    """Coordinates shuffled over symbols."""
-    p: list[float]
-    """Of the permutations behind `shuffled`."""
-    centred: list[float]
-    rank: list[float]
+    values: list[float]
+    """Of the value symbols."""
     random: float
     """Of random directions, exactly."""
-    best_random: float
-    """Of the most orthogonal of as many random heads."""
+    lookups: list[CentredFrame]
+    """Empty where no key returns."""
+    centred_random: float
+    welch: float
+    """Least rms cosine of so many centred keys."""
 
 
-Found = Mapping[int, Mapping[str, Mapping[str, Frame]]]
+Found = Mapping[int, Mapping[str, Frames]]
 
 
 @register("geometry-keys")
-class GeometryKeys(GeometryStudy[Mapping[str, Frame]]):
-    """Measures cosines between the keys of all symbols in trained bijection models."""
+class GeometryKeys(GeometryStudy[Frames]):
+    """Measures cosines between the keys of all symbols in bijection models."""
 
-    def parts(self, tier: Tier) -> Sequence[str]:
-        return VARIANTS
+    def look(self, trained: TrainedModel) -> Frames:
+        model, initial, tunnel, batch = trained
+        assert isinstance(tunnel, Bijection)
+        size, width = tunnel.alphabet, anatomy(model).attention(0).width
+        lookups = find_lookups(model, tunnel, batch) if tunnel.replacement else []
+        return Frames(
+            kl=trained.kl,
+            symbols=size,
+            width=width,
+            first_layer=_cosines(model, range(size)),
+            untrained=_cosines(initial, range(size)),
+            values=_cosines(model, range(size, 2 * size)),
+            random=random_cosine(width),
+            lookups=[
+                CentredFrame(
+                    layer=one.layer,
+                    head=one.head,
+                    mass=one.mass,
+                    cosine=float(pair_cosine(one.keys, centre=True)),
+                )
+                for one in lookups
+            ],
+            centred_random=_centred_random(size, width),
+            welch=welch_bound(size, width, centre=True),
+        )
 
-    def look(self, trained: TrainedModel, sequences: int) -> Mapping[str, Frame]:
-        model, initial, tunnel = trained
-        batch = held_out(tunnel, sequences)
-        frames = measure_keys(model, tunnel, batch, initial, PERMUTATIONS)
+    def values(self, tier: Tier, one: Mapping[str, Frames]) -> Mapping[str, Value]:
+        never, again = one[NEVER], one[AGAIN]
+        centred = average(head.cosine for head in again.lookups)
         return {
-            symbols: _frame([f for f in frames if (f.layer, f.tokens) == (0, symbols)])
-            for symbols in SYMBOLS
+            "first-layer": Value(
+                average(never.first_layer) / never.random, never.random, never.learnt
+            ),
+            "lookup-heads": Value(
+                centred / again.centred_random, again.centred_random, again.learnt
+            ),
         }
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        """Against random directions first, then against the start of training."""
-        keys = {variant: [one[KEYS] for one in each(found, variant)] for variant in VARIANTS}
-        random = average(frame.random for frame in keys[VARIANTS[0]])
-        judgement = judge_all(
-            {
-                f"{variant}, against random directions": judge_below(
-                    [average(frame.cosine) for frame in frames], limit=random
-                )
-                for variant, frames in keys.items()
-            }
-        )
-        if judgement.outcome is Outcome.SUPPORTED:
-            judged = judge_all(
-                {
-                    f"{variant}, untrained minus trained": judge_effect(
-                        [average(frame.untrained) - average(frame.cosine) for frame in frames]
-                    )
-                    for variant, frames in keys.items()
-                }
-            )
-            judgement = judgement._replace(outcome=judged.outcome, reason=judged.reason, p=judged.p)
-        best = ", ".join(
-            f"{average(min(frame.cosine) for frame in frames):.3g} if {variant}"
-            for variant, frames in keys.items()
-        )
-        chance = average(frame.best_random for frame in keys[VARIANTS[0]])
-        return Finding(
-            judgement,
-            unit="mean |cos| of first-layer keys",
-            null=random,
-            note=f"The most orthogonal head has {best}; the best of as many random heads "
-            f"{chance:.3g}.",
-        )
-
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        figure, both = panels(2, size=(8, 3), sharey=True)
-        for axes, variant in zip(both, VARIANTS, strict=True):
-            for column, symbols in enumerate(SYMBOLS):
-                for frame in (one[symbols] for one in each(found, variant)):
-                    for place, heads in enumerate((frame.untrained, frame.cosine)):
-                        x = [3 * column + place] * len(heads)
-                        axes.plot(x, heads, "o", color=f"C{place}", alpha=0.6)
-            random = average(one[KEYS].random for one in each(found, variant))
-            axes.axhline(random, color="grey", ls=":")
-            axes.set(title=variant, ylim=(0, 1))
-            axes.set_xticks(
-                [0, 1, 3, 4],
-                [f"{symbols},\n{when}" for symbols in SYMBOLS for when in ("untrained", "trained")],
-            )
-        both[0].set_ylabel("mean |cos| (dotted: random)")
-        caption = "Mean |cos| between the first layer's keys of all symbols; a point is a head."
-        return [Picture("cosines", figure, caption, "Points for each head, a line for chance.")]
+        figure, (first, lookup) = panels(2, size=(8, 3))
+        never, again = each(found, NEVER), each(found, AGAIN)
+        columns = {
+            "untrained": [own.untrained for own in never],
+            "key symbols": [own.first_layer for own in never],
+            "value symbols": [own.values for own in never],
+        }
+        for place, seeds in enumerate(columns.values()):
+            for heads in seeds:
+                first.plot([place] * len(heads), heads, "o", color=f"C{place}", alpha=0.6)
+        first.axhline(never[0].random, color="grey", ls=":")
+        first.set_xticks(range(len(columns)), list(columns))
+        first.set(title=f"first layer, {NEVER}", ylabel="mean |cos| (dotted: random)")
+        for seed, own in enumerate(again):
+            for head in own.lookups:
+                lookup.plot(seed, head.cosine, "o", color=f"C{head.layer}", alpha=0.7)
+        lookup.axhline(again[0].centred_random, color="grey", ls=":")
+        lookup.axhline(again[0].welch, color="grey", ls="--")
+        lookup.set(title=f"heads that look up, {AGAIN}", xlabel="seed")
+        lookup.set(ylabel="mean |cos| of centred keys")
+        lookup.set_xticks(range(len(again)), [str(seed) for seed in found])
+        caption = (
+            "Mean |cos| between the keys of all symbols, a point for each head. Right: centred "
+            "keys, coloured by layer; dashed: Welch's bound, that of a simplex."
+        )
+        return [Picture("cosines", figure, caption, "Points for each head, lines for chance.")]
 
 
-def _frame(heads: list[KeyFrame]) -> Frame:
+def _cosines(model: Predictor, symbols: range) -> list[float]:
+    keys = embedding_keys(model, torch.tensor(symbols)).double()
+    return pair_cosine(keys.transpose(0, 1)).numpy().tolist()
+
+
+def _centred_random(count: int, width: int) -> float:
     generator = torch.Generator().manual_seed(0)
-    random = torch.randn(500, len(heads), heads[0].count, heads[0].width, generator=generator)
-    return Frame(
-        cosine=[head.cosine.value for head in heads],
-        untrained=[head.cosine.nulls["untrained"] for head in heads],
-        shuffled=[head.cosine.nulls["shuffled"] for head in heads],
-        p=[head.cosine.p or 0.0 for head in heads],
-        centred=[head.centred.value for head in heads],
-        rank=[head.rank.value for head in heads],
-        random=heads[0].cosine.nulls["random"],
-        best_random=float(pair_cosine(random).amin(1).mean()),
-    )
+    drawn = torch.randn(DRAWS, count, width, generator=generator, dtype=torch.float64)
+    return float(pair_cosine(drawn, centre=True).mean())

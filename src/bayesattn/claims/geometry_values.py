@@ -1,71 +1,54 @@
-"""geometry-values: do late values lie on one axis, ordered by the entropy of the posterior?
+"""geometry-values: do late states lie on one axis, ordered by the entropy of the posterior?
 
-    share   of the variance of the last layer's attention outputs on their first component
-    order   |correlation| of that component with the entropy of the exact posterior, after the
-            mean of every step is taken off both
+    share   of the variance of the final residual, at the positions where a value is asked for, on
+            its first component, or on a principal curve
+    order   |correlation| of the place along either with the entropy of the exact posterior, after
+            the mean of every step is taken off both
 
-An attention output is the posterior mean of the values. Without returning keys the entropy is a
-function of the step, so any code of the position is ordered by it; with them it varies at a step.
+As the authors have it, keys never return, and the share is that of the first component. Then the
+entropy is a function of the step, so any code of the position is ordered by it. As a control, keys
+return: the entropy varies at a step. A horseshoe is ordered along itself, not along its first
+component, so the curve stands beside the line. It is fitted on other sequences than those that it
+is measured on.
 """
 
 from collections.abc import Mapping
 
+from torch import Tensor
+
+from bayesattn.bits import entropy
 from bayesattn.claims.exhibits import manifold_exhibit
-from bayesattn.claims.geometry import (
-    AGAIN,
-    GeometryStudy,
-    Layers,
-    Pair,
-    TrainedModel,
-    average,
-    each,
-    trained_model,
-)
+from bayesattn.claims.geometry import AGAIN, NEVER, GeometryStudy, Looked, TrainedModel, each
 from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Exhibit, Finding, Picture, Tier
+from bayesattn.ledger.study import Exhibit, Picture, Tier, Value
 from bayesattn.ledger.typed import Stored
-from bayesattn.probes.clusters import measure_clusters
-from bayesattn.probes.measured import held_out
-from bayesattn.probes.values import Manifold, measure_values
-from bayesattn.stats import judge_all, judge_effect
-from bayesattn.tunnels import HMM
+from bayesattn.models.architectures import Predictor
+from bayesattn.probes.anatomy import anatomy
+from bayesattn.probes.capture import capture
+from bayesattn.probes.curve import principal_curve
+from bayesattn.probes.readout import split
+from bayesattn.probes.values import components, order_given_step
+from bayesattn.tunnels import Batch
 
-SHARE = 0.5
-"""One axis dominates if it holds more than half of the variance."""
-ORDER = 0.5
-"""Ordered: correlated by so much more than before training."""
-JUDGED = "attention outputs"
-KINDS = ("values", JUDGED, "residual")
+LINE, CURVE = WAYS = ("line", "curve")
 
 
-class State(Stored):
-    """States of one kind after one layer."""
+class Along(Stored):
+    """States along a line or a curve."""
 
-    layer: int
-    kind: str
-    share: Pair
-    """Of the variance on the first component."""
-    participation: Pair
-    order: Pair
-    order_p: float
-    given_step: bool
-    """False where the entropy is a function of the step, so that the order is one of the step."""
-    decodability: Pair
-    """R² of a held-out linear probe of the entropy."""
-    decodability_of_step: float
-    """The same from the step alone."""
+    share: float
+    """Of the variance."""
+    order: float | None
+    """|r| with the entropy, given the step; None where the entropy is a function of the step."""
 
 
-class Geometry(Stored):
-    """Of one model."""
+class Geometry(Looked):
+    """The final residual of one model."""
 
-    states: list[State]
-    clusters: Mapping[str, Layers]
-    """Of beliefs, for models of hidden Markov models: silhouette, simplex and entropy."""
-
-    def last(self, kind: str) -> State:
-        return max((s for s in self.states if s.kind == kind), key=lambda state: state.layer)
+    trained: Mapping[str, Along]
+    """By way: line or curve."""
+    untrained: Mapping[str, Along]
 
 
 Found = Mapping[int, Mapping[str, Geometry]]
@@ -73,82 +56,86 @@ Found = Mapping[int, Mapping[str, Geometry]]
 
 @register("geometry-values")
 class GeometryValues(GeometryStudy[Geometry]):
-    """Principal components of states of trained models, beside those before training."""
+    """Principal components and curves of final states, beside those before training."""
 
-    def look(self, trained: TrainedModel, sequences: int) -> Geometry:
-        model, initial, tunnel = trained
-        states = measure_values(model, held_out(tunnel, sequences), initial)
-        clusters: dict[str, Layers] = {}
-        if isinstance(tunnel, HMM):
-            layers = measure_clusters(model, held_out(tunnel, 256), initial)
-            for name in ("silhouette", "simplex", "entropy"):
-                clusters[name] = Layers.of([getattr(layer, name) for layer in layers])
-        return Geometry(states=[_state(one) for one in states], clusters=clusters)
-
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        """One axis, then its order."""
-        states = [model.last(JUDGED) for model in each(found, AGAIN)]
-        untrained = average(state.order.untrained for state in states)
-        axis, order = "share of the first component", "order given the step"
-        shares, orders = ([s.share.trained for s in states], [s.order.trained for s in states])
-        parts = {
-            axis: judge_effect(shares, minimum=SHARE),
-            order: judge_effect(orders, null=untrained, minimum=ORDER),
-        }
-        judgement = judge_all(parts)
-        ordered = judgement.reason.startswith(order)
-        return Finding(
-            judgement,
-            unit="|correlation| with entropy" if ordered else "of the variance on one axis",
-            null=untrained if ordered else average(s.share.untrained for s in states),
-            note=f"Share {average(shares):.2f}, participation "
-            f"ratio {average(s.participation.trained for s in states):.1f}, order "
-            f"{average(orders):.2f}; the entropy is decodable with "
-            f"R² {average(s.decodability.trained for s in states):.2f}.",
+    def look(self, trained: TrainedModel) -> Geometry:
+        batch = trained.batch
+        bits = entropy(batch.posterior)
+        return Geometry(
+            kl=trained.kl,
+            trained=ways(final_residual(trained.model, batch), bits),
+            untrained=ways(final_residual(trained.initial, batch), bits),
         )
+
+    def values(self, tier: Tier, one: Mapping[str, Geometry]) -> Mapping[str, Value]:
+        never, again = one[NEVER], one[AGAIN]
+
+        def ordered(way: str) -> Value:
+            order, before = (own[way].order or 0.0 for own in (again.trained, again.untrained))
+            return Value(order - before, before, again.learnt)
+
+        return {
+            "one-axis": Value(never.trained[LINE].share, never.untrained[LINE].share, never.learnt),
+            "ordered": ordered(LINE),
+            "ordered-curve": ordered(CURVE),
+        }
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        figure, (share, order) = panels(2, size=(8, 2.6), sharey=True)
-        states = {kind: [model.last(kind) for model in each(found, AGAIN)] for kind in KINDS}
-        shares = {kind: [state.share for state in own] for kind, own in states.items()}
-        orders = {kind: [state.order for state in own] for kind, own in states.items()}
-        share.set(xlabel="variance on the first component")
-        order.set(xlabel="|r| given the step")
-        for axes, rows in ((share, shares), (order, orders)):
-            before = {kind: [pair.untrained for pair in own] for kind, own in rows.items()}
-            after = {kind: [pair.trained for pair in own] for kind, own in rows.items()}
+        figure, (share, order) = panels(2, size=(8, 2.6))
+        rows = {f"{way}, {part}": (part, way) for part in (NEVER, AGAIN) for way in WAYS}
+        shares = {
+            name: [(own.trained[way].share, own.untrained[way].share) for own in each(found, part)]
+            for name, (part, way) in rows.items()
+        }
+        orders = {
+            way: [
+                (own.trained[way].order or 0.0, own.untrained[way].order or 0.0)
+                for own in each(found, AGAIN)
+            ]
+            for way in WAYS
+        }
+        for axes, pairs in ((share, shares), (order, orders)):
+            after, before = (
+                {name: [pair[at] for pair in own] for name, own in pairs.items()} for at in (0, 1)
+            )
             draw_beside(axes, after, before)
-            axes.axvline(SHARE, color="grey", ls=":")
-            axes.set(xlim=(0, 1))
+            axes.set(xlim=(-0.02, 1.02))
+        share.set(xlabel="share of the variance")
+        order.set(xlabel=f"|r| with entropy given the step, {AGAIN}")
         caption = (
-            "States of the last layer: circles after training, squares before; dotted: what the "
-            "claim needs; a point is a seed."
+            "The final residual along its first component and along a principal curve: circles "
+            "after training, squares before; a point is a seed."
         )
-        return [Picture("states", figure, caption, "Points by kind of state, two panels.")]
+        return [Picture("states", figure, caption, "Points by line and curve, two panels.")]
 
     def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
-        shown = trained_model(tier, AGAIN, 0)
+        shown = self.trained(tier, AGAIN, min(found))
         return [
             manifold_exhibit(
                 shown.model,
                 shown.tunnel,
                 title="States of the last layer",
-                caption="Attention outputs at key positions of held-out bijections on their first "
-                "three principal components, one model.",
+                caption="The residual stream after the last layer, at key positions of held-out "
+                "bijections, on its first three principal components; one model.",
             )
         ]
 
 
-def _state(states: Manifold) -> State:
-    order = states.given_position or states.order
-    return State(
-        layer=states.layer,
-        kind=states.states,
-        share=Pair.of(states.share),
-        participation=Pair.of(states.participation),
-        order=Pair.of(order),
-        order_p=order.p or 0.0,
-        given_step=states.given_position is not None,
-        decodability=Pair.of(states.decodability),
-        decodability_of_step=states.decodability.nulls["step alone"],
-    )
+def final_residual(model: Predictor, batch: Batch) -> Tensor:
+    """[N, S, d] after the last layer, where a value is asked for."""
+    name = f"layers.{len(anatomy(model).layers) - 1}.residual_after"
+    return capture(model, batch.inputs, [name], batch.scored)[name]
+
+
+def ways(x: Tensor, bits: Tensor) -> dict[str, Along]:
+    """States x [N, S, d] with entropies `bits` [N, S], along a line and along a curve."""
+    train, test = split(len(x))
+    straight = components(x)
+    share = float(straight.variances[0] / straight.variances.sum())
+    curve = principal_curve(x[train])
+    # of curves, only what they tell of other sequences counts
+    place = curve.land(x[test]).coordinate
+    return {
+        LINE: Along(share=share, order=order_given_step(straight.scores[..., 0], bits)),
+        CURVE: Along(share=curve.share(x[test]), order=order_given_step(place, bits[test])),
+    }

@@ -123,13 +123,14 @@ class Schedule:
 SGD = "SGD"
 EM = "EM-like"
 TWO_FORWARDS = "EM-like, two forwards"
+QUERIES_AND_KEYS = "queries and keys fast"
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {
         SGD: Schedule(),
         EM: Schedule(value=FAST),
         TWO_FORWARDS: Schedule(value=FAST, forwards=2),
         "output fast": Schedule(output=FAST),
-        "queries and keys fast": Schedule(query=FAST, key=FAST),
+        QUERIES_AND_KEYS: Schedule(query=FAST, key=FAST),
     }
 )
 

@@ -138,6 +138,17 @@ def doublings(
     return math.log2(one / other)
 
 
+def times_as_fast(first: Tensor, second: Tensor, at: Sequence[int]) -> float:
+    """How many times fewer steps take `second` [E] to where `first` ends, the authors' measure.
+
+    Below 1 if it never gets there: then, how many times more than `first` needs to where it ends.
+    """
+    ends = [curve[-1].item() for curve in (first, second)]
+    if ends[1] > ends[0]:
+        return 1 / times_as_fast(second, first, at)
+    return at[-1] / max(steps_to(second, at, ends[0]), 1.0)
+
+
 def _by_rate(part: Tensor) -> Tensor:
     """Mean over positions, and over sequences in front of the rates."""
     return part.mean(-1) if part.dim() == 2 else part.mean(-1).flatten(0, -2).mean(0)

@@ -106,7 +106,7 @@ def measure_ablations(
     require_samples("sequences", len(batch.inputs), FEWEST_SEQUENCES)
     parts = anatomy(model)
     cuts = all_cuts(parts) if cuts is None else cuts
-    whole = _whole(model, parts, batch.inputs, cuts)
+    whole = replacements(model, batch.inputs, cuts)
     before = errors(model, batch)
     losses: list[Loss] = []
     random: dict[tuple[int, Kind], list[Tensor]] = {}
@@ -117,7 +117,7 @@ def measure_ablations(
         )
         if cut.part == "head" and random_cuts:
             if (cut.layer, cut.kind) not in random:
-                others = _random_cuts(parts, cut, random_cuts)
+                others = random_subspaces(parts, cut, random_cuts)
                 costs = [torch.stack(errors(model, batch, [x], whole)) for x in others]
                 mean = torch.stack(costs).mean(0) - torch.stack(before)
                 random[cut.layer, cut.kind] = [*mean.flatten(1).mean(1)]
@@ -159,7 +159,7 @@ def ablated(
     Replacements are made of `whole`, captured from the model with these inputs; now if None.
     """
     parts = anatomy(model)
-    whole = _whole(model, parts, inputs, cuts) if whole is None else whole
+    whole = replacements(model, inputs, cuts) if whole is None else whole
     hooks = (_hang(parts, cut, _replacement(whole, cut)) for cut in cuts)
     with hanging(hooks), evaluating(model):
         yield parts.logits
@@ -190,8 +190,9 @@ def _source(cut: Cut) -> str:
     return f"layers.{cut.layer}.{name}"
 
 
-def _whole(model: nn.Module, parts: Anatomy, inputs: Tensor, cuts: Sequence[Cut]) -> Captured:
-    """All that replacements are made of, from the model as it is."""
+def replacements(model: nn.Module, inputs: Tensor, cuts: Sequence[Cut]) -> Captured:
+    """All that replacements are made of, from the model as it is: once for many cuts."""
+    parts = anatomy(model)
     for cut in cuts:
         _check(parts, cut)
     names = [_source(cut) for cut in cuts if cut.part != "layer" and cut.kind != "zero"]
@@ -245,7 +246,7 @@ def _replaced(parts: Anatomy, cut: Cut, x: Tensor, other: Tensor | None) -> Tens
     return x - gone
 
 
-def _random_cuts(parts: Anatomy, cut: Cut, count: int) -> list[Cut]:
+def random_subspaces(parts: Anatomy, cut: Cut, count: int) -> list[Cut]:
     """Random subspaces of the head outputs, as wide as one head."""
     part = parts.attention(cut.layer)
     cuts: list[Cut] = []

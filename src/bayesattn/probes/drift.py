@@ -106,7 +106,7 @@ class Drift:
 
 def measure_drift(run: Run, *, sequences: int = 128, seed: int = EVAL_SEED) -> Drift:
     """Follow the training of `run` through the checkpoints it kept."""
-    steps = _milestones(run)
+    steps = milestones(run)
     if len(steps) < FEWEST_CHECKPOINTS:
         kept = "no checkpoint" if not steps else f"{len(steps)} checkpoints, of the end only"
         kept = "one checkpoint only" if len(steps) == 1 else kept
@@ -118,7 +118,7 @@ def measure_drift(run: Run, *, sequences: int = 128, seed: int = EVAL_SEED) -> D
     return follow(steps, [*models, final], batch)
 
 
-def _milestones(run: Run) -> list[int]:
+def milestones(run: Run) -> list[int]:
     """Steps of checkpoints that the run meant to keep, and its last.
 
     Others were written when a while had passed, so it depends on the machine whether they exist.

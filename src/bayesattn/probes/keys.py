@@ -22,12 +22,15 @@ Random directions in D dimensions have Γ(D/2) / (√π Γ((D+1)/2)); D is the m
 weights and the head's for the other two. Below that is more orthogonal than chance.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesattn.models.architectures import Predictor
+from bayesattn.models.layers import BayesDecoderLayer
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import stream
 from bayesattn.probes.measured import (
@@ -138,6 +141,16 @@ def pair_cosine(keys: Tensor, centre: bool = False) -> Tensor:
     return cosines(keys).sum(dim=(-1, -2)) / (count * (count - 1))
 
 
+def welch_bound(count: int, width: int, centre: bool = False) -> float:
+    """Least rms cosine of `count` unit vectors: √((n - d) / (d (n - 1))), 0 up to n = d.
+
+    Centred ones have n - 1 dimensions at most; the bound is then 1/(n - 1), that of a simplex, or
+    more. Keys of equal |cos| that reach it are as orthogonal as keys can be (Welch 1974).
+    """
+    width = min(width, count - 1) if centre else width
+    return math.sqrt(max(count - width, 0) / (width * (count - 1)))
+
+
 def effective_rank(keys: Tensor) -> Tensor:
     """exp(-Σ p ln p), p the singular values of [..., n, d] over their sum (Roy & Vetterli 2007)."""
     values = torch.linalg.svdvals(keys)
@@ -198,6 +211,16 @@ def token_keys(
         if bool((count == 0).any()):
             raise ValueError(f"some {name} never came up: take more sequences")
     return {(name, layer): x / times[name][:, None, None] for (name, layer), x in sums.items()}
+
+
+def embedding_keys(model: Predictor, tokens: Tensor) -> Tensor:
+    """[n, heads, d] first-layer keys W_K norm(e) of `tokens` [n], no position added."""
+    block = anatomy(model).layers[0].block
+    assert isinstance(block, BayesDecoderLayer)
+    part = anatomy(model).attention(0)
+    with torch.no_grad():
+        raw = part.projections["k"](block.input_layernorm(model.embedding(tokens)))
+    return raw.unflatten(-1, (-1, part.width))
 
 
 def cosines(keys: Tensor) -> Tensor:

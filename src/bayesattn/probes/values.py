@@ -158,11 +158,21 @@ def _correlated(first: Tensor, bits: Tensor, others: Tensor) -> Measured:
     return Measured(value=value, interval=interval).against(null)
 
 
-def _given_position(first: Tensor, bits: Tensor, others: Tensor) -> Measured | None:
-    within = bits - bits.mean(0)
+def order_given_step(place: Tensor, bits: Tensor) -> float | None:
+    """|r| of two quantities [N, S] after the mean of every step is taken off both.
+
+    None where the second is a function of the step.
+    """
+    place, within = (x.double() - x.double().mean(0) for x in (place, bits))
     if float(within.square().mean()) < NO_SPREAD:
         return None
-    return _correlated(first - first.mean(0), within, others - bits.mean(0))
+    return float(correlation(place.flatten(), within.flatten()).abs())
+
+
+def _given_position(first: Tensor, bits: Tensor, others: Tensor) -> Measured | None:
+    if order_given_step(first, bits) is None:
+        return None
+    return _correlated(first - first.mean(0), bits - bits.mean(0), others - bits.mean(0))
 
 
 def _weighted(x: Tensor, y: Tensor, draws: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def exhibits(run: Run) -> Iterator[Exhibit]:
     model, tunnel = open_tunnel(run)
     caption = "Held-out sequences; the orange bars are the exact posterior."
     yield belief_exhibit(model, tunnel, title="beliefs, step by step", caption=caption)
-    caption = "Attention outputs of the last layer on their first three components."
+    caption = "The residual stream after the last layer on its first three components."
     yield manifold_exhibit(model, tunnel, title="states of the last layer", caption=caption)
 
 
