@@ -57,7 +57,8 @@ class GeometryFocusing(GeometryStudy[Focusing]):
 
     def look(self, trained: TrainedModel) -> Focusing:
         model, initial, tunnel, batch = trained
-        visible = visible_keys(anatomy(model), batch)
+        parts = anatomy(model)
+        visible = visible_keys(parts, parts.attending[0], batch)  # no layer has a window
         right = roles(tunnel, batch)["consistent"]
         wide = visible.sum(-1) > 1  # a query that sees one key has no choice
         returns = bool(right.any())
