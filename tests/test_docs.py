@@ -18,7 +18,7 @@ from bayesattn.models import SIZES
 from bayesattn.priors import PRIORS, GeneralizedGaussian, generalized_gaussian
 from bayesattn.probes import criteria, examination
 from bayesattn.probes.llm import causal
-from bayesattn.tunnels import TUNNELS
+from bayesattn.tunnels import RRXOR, TUNNELS
 from bayesattn.verdicts import LEVELS, LOOKS, WORDS, Kind
 
 ROOT = Path(__file__).parent.parent
@@ -34,6 +34,7 @@ STATED = [
     ("howto/llm.md", r"^schema +(\d+)$", examination.SCHEMA),
     ("howto/llm.md", r"^p below (\S+) and more", criteria.ALPHA),
     ("howto/sula.md", r"(\d+) random axes", causal.RANDOM_AXES),
+    ("howto/tunnel.md", r"`rrxor` says (\d+) different words", round(2 ** RRXOR().hypothesis_bits)),
     ("howto/tunnel.md", r"\| tunnel \|.*?\n\|[-|]+\n(.*?)\n\n", set(TUNNELS)),
 ]
 

@@ -58,12 +58,13 @@ def fit(x: Tensor, y: Tensor) -> Readout:
 def read_folds(x: Tensor, y: Tensor, folds: Tensor) -> Tensor:
     """[n, c] y as x [n, d] tells it, rows of each of `folds` [n] by a `fit` to all other rows.
 
-    Sums over a fold are taken off the sums over all rows, so that no row is summed often.
+    Rows of fold -1 are in every fit, and what is told of them is NaN. Sums over a fold are taken
+    off the sums over all rows, so that no row is summed often.
     """
     (rows, _), (targets, offset) = centred(x), centred(y)
     inner, outer = rows.T @ rows, rows.T @ targets
-    told = torch.zeros_like(targets)
-    for fold in folds.unique():
+    told = torch.full_like(targets, torch.nan)
+    for fold in folds[folds >= 0].unique():
         own = folds == fold
         a, b = rows[own], targets[own]
         count = len(rows) - len(a)

@@ -6,7 +6,9 @@
 
 A word is what was shown up to a position. A fixed process says short words again and again, so
 whole sequences that are held out hold words that were seen. Here words are held out: each is read
-by a map that was fitted to other words. Every number stands beside
+by a map that was fitted to other words. The shortest, of which there are fewer than `FEWEST_WORDS`
+of one length, are fitted to always and never scored: without one of three words of length 1, a code
+of the position would be fitted to the other two. Every number stands beside
 
     other words             beliefs exchanged between words of the same length
     next token              the same map from the exact posterior, which the loss asks for
@@ -67,6 +69,8 @@ class BeliefGeometry:
     """Beliefs [N, S, states], exact and as they are read from all layers, and how well."""
 
     readouts: list[BeliefReadout]
+    steps: list[int]
+    """The S scored steps whose words are read, from 0 on."""
     words: int
     """Different words among the N · S."""
     exact: Tensor
@@ -79,9 +83,9 @@ class BeliefGeometry:
         return self.readouts[-1]
 
     def to_json(self) -> dict[str, Any]:
-        sequences, steps, states = self.exact.shape
-        sizes = {"sequences": sequences, "steps": steps, "hidden_states": states}
-        return {**sizes, "words": self.words, "readouts": plain(self.readouts)}
+        sequences, _, states = self.exact.shape
+        sizes = {"sequences": sequences, "words": self.words, "hidden_states": states}
+        return {**sizes, "steps": self.steps, "readouts": plain(self.readouts)}
 
 
 def measure_beliefs(
@@ -96,11 +100,12 @@ def measure_beliefs(
     require_samples("sequences", len(beliefs), FEWEST_SEQUENCES)
     words = number_words(batch.inputs, batch.scored)
     folds = fold_words(words)
+    kept = folds[0] >= 0
     trained, logits = states_of(model, batch)
     before = None if initial is None else states_of(initial, batch)[0]
     forced = {
         "next_token": belief_readout(batch.posterior, beliefs, words),
-        "function_of_next_token": best_function(batch.posterior, beliefs),
+        "function_of_next_token": best_function(batch.posterior[:, kept], beliefs[:, kept]),
         "own_logits": belief_readout(logits, beliefs, words),
     }
 
@@ -110,8 +115,9 @@ def measure_beliefs(
 
     return BeliefGeometry(
         readouts=measure_each(measure, trained.items(), before, permutations),
-        words=int(words.max()) + 1,
-        exact=beliefs,
+        steps=[step for step, one in enumerate(kept) if one],
+        words=len(words[:, kept].unique()),
+        exact=beliefs[:, kept],
         trained=read(trained[ALL_LAYERS], beliefs, folds),
         untrained=None if before is None else read(before[ALL_LAYERS], beliefs, folds),
     )
@@ -132,10 +138,11 @@ def number_words(inputs: Tensor, scored: Tensor) -> Tensor:
 
 
 def fold_words(words: Tensor, seed: int = 0) -> Tensor:
-    """[N, S] the part of `FOLDS` that each word is in."""
-    count = int(words.max()) + 1
-    require_samples("words", count, FEWEST_WORDS)
-    return torch.randperm(count, generator=Generator().manual_seed(seed))[words] % FOLDS
+    """[N, S] the part of `FOLDS` that each word is in; -1 at steps that have too few words."""
+    counts = torch.tensor([len(words[:, step].unique()) for step in range(words.shape[1])])
+    require_samples("words of one length", int(counts.max()), FEWEST_WORDS)
+    order = torch.randperm(int(counts.sum()), generator=Generator().manual_seed(seed))
+    return torch.where(counts < FEWEST_WORDS, -1, order[words] % FOLDS)
 
 
 def states_of(model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
@@ -149,9 +156,13 @@ def states_of(model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor
 
 
 def read(x: Tensor, beliefs: Tensor, folds: Tensor) -> Tensor:
-    """Beliefs [N, S, …, c] as x [N, S, d] tells them, each fold by a map fitted to the others."""
+    """Beliefs [N, S, …, c] as x [N, S, d] tells them, each fold by a map fitted to the others.
+
+    Only steps that have folds are left.
+    """
     rows = beliefs.flatten(0, 1).flatten(1)
-    return read_folds(x.flatten(0, 1), rows, folds.flatten()).view_as(beliefs)
+    told = read_folds(x.flatten(0, 1), rows, folds.flatten()).view_as(beliefs)
+    return told[:, folds[0] >= 0]
 
 
 def belief_readout(
@@ -172,8 +183,9 @@ def belief_readout(
 
 def _squares(x: Tensor, beliefs: Tensor, folds: Tensor) -> tuple[Tensor, Tensor]:
     """Squared errors of what x tells of beliefs [N, S, …, c], and deviations from their mean."""
-    told, mean = read(x, beliefs, folds), beliefs.mean((0, 1))
-    return (beliefs - told).square().sum(-1), (beliefs - mean).square().sum(-1)
+    kept = beliefs[:, folds[0] >= 0]
+    told, mean = read(x, beliefs, folds), kept.mean((0, 1))
+    return (kept - told).square().sum(-1), (kept - mean).square().sum(-1)
 
 
 def exchanged(beliefs: Tensor, words: Tensor, permutations: int) -> Iterator[Tensor]:
