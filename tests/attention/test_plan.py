@@ -64,7 +64,7 @@ def left_out(q, k, v, terms, whole, found, weighted=True):
     share = dense.posterior(q.double(), k.double(), wide)
     out = ~kept(terms, found) & whole.seen.mask(q.device)[0]
     if weighted:
-        log_prior, _ = dense.prior_and_mask(wide, q.device)
+        log_prior, _ = dense.prior_and_mask(wide, q)
         top = wide.table.amax(1)[:, None, None]
         top = top if wide.temper is None else top * wide.temper[..., None]
         share = share * (1 + (log_prior - top).abs())
@@ -123,7 +123,7 @@ def test_less_than_rounding_is_left_out(content, ssmax, generator):
 
 
 def scores(q, k, whole):
-    log_prior, visible = dense.prior_and_mask(whole, q.device)
+    log_prior, visible = dense.prior_and_mask(whole, q)
     content = whole.heat(q).double() @ k.double().transpose(-1, -2) * whole.scale
     return (content + log_prior).masked_fill(~visible, -math.inf)
 
