@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+import torch
 
 from bayesattn.claims import bank, geometry, tunnel_bijection, tunnel_hmm
 from bayesattn.claims import dynamics_frame_precision as precision
@@ -86,10 +87,11 @@ def plant_values(name, effect, kl=LEARNT):
             values.CURVE: values.Along(share=0.99, order=curve),
         }
 
-    before = along(0.2, 0.1, 0.1)
+    read = effect if name == "as-read" else 0.9
+    same = {"kl": kl, "untrained": along(0.2, 0.1, 0.1), "as_read": read, "as_read_untrained": 0.1}
     return {
-        NEVER: values.Geometry(kl=kl, trained=along(share, None, None), untrained=before),
-        AGAIN: values.Geometry(kl=kl, trained=along(0.3, line, curve), untrained=before),
+        NEVER: values.Geometry(trained=along(share, None, None), **same),
+        AGAIN: values.Geometry(trained=along(0.3, line, curve), **same),
     }
 
 
@@ -297,3 +299,17 @@ def test_the_most_costly_head_is_chosen_on_other_sequences():
 
 def test_seeds_are_siblings_of_each_other():
     assert [precision.sibling(seed) for seed in range(4)] == [1, 0, 3, 2]
+
+
+def test_length_alone_makes_an_axis_that_the_norm_takes_off(generator):
+    """States of one direction and many lengths, with a little of everything."""
+    model = open_tunnel(locate("zoo:bijection-10"))[0]
+    width = model.head.weight.shape[1]
+    common = torch.randn(width, generator=generator)
+    lengths = 10 + 50 * torch.rand(64, 9, 1, generator=generator)
+    states = lengths * common + lengths * torch.randn(64, 9, width, generator=generator)
+    raw = values.first_share(values.components(states))
+    read = values.first_share(values.components(values.as_read(model, states)))
+    assert raw > 0.1 > 0.05 > read
+    line = values.ways(states, torch.rand(64, 9, generator=generator))[values.LINE]
+    assert line.share == pytest.approx(raw)

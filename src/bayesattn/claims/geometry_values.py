@@ -5,7 +5,9 @@
     order   |correlation| of the place along either with the entropy of the exact posterior, after
             the mean of every step is taken off both
 
-As the authors have it, keys never return, and the share is that of the first component. Then the
+As the authors have it, keys never return, and the share is that of the first component. A long
+common part of all states makes one axis, and the final norm takes its length off: as a control, the
+share is measured after that norm, on what the prediction is read from. Where keys never return the
 entropy is a function of the step, so any code of the position is ordered by it. As a control, keys
 return: the entropy varies at a step. A horseshoe is ordered along itself, not along its first
 component, so the curve stands beside the line. It is fitted on other sequences than those that it
@@ -14,6 +16,7 @@ is measured on.
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from bayesattn.bits import entropy
@@ -28,7 +31,7 @@ from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture
 from bayesattn.probes.curve import principal_curve
 from bayesattn.probes.readout import split
-from bayesattn.probes.values import components, order_given_step
+from bayesattn.probes.values import Components, components, order_given_step
 from bayesattn.tunnels import Batch
 
 LINE, CURVE = WAYS = ("line", "curve")
@@ -49,6 +52,9 @@ class Geometry(Looked):
     trained: Mapping[str, Along]
     """By way: line or curve."""
     untrained: Mapping[str, Along]
+    as_read: float
+    """Share of the first component after the final norm."""
+    as_read_untrained: float
 
 
 Found = Mapping[int, Mapping[str, Geometry]]
@@ -61,10 +67,13 @@ class GeometryValues(GeometryStudy[Geometry]):
     def look(self, trained: TrainedModel) -> Geometry:
         batch = trained.batch
         bits = entropy(batch.posterior)
+        after, before = (final_residual(model, batch) for model in (trained.model, trained.initial))
         return Geometry(
             kl=trained.kl,
-            trained=ways(final_residual(trained.model, batch), bits),
-            untrained=ways(final_residual(trained.initial, batch), bits),
+            trained=ways(after, bits),
+            untrained=ways(before, bits),
+            as_read=first_share(components(as_read(trained.model, after))),
+            as_read_untrained=first_share(components(as_read(trained.initial, before))),
         )
 
     def values(self, tier: Tier, one: Mapping[str, Geometry]) -> Mapping[str, Value]:
@@ -76,6 +85,7 @@ class GeometryValues(GeometryStudy[Geometry]):
 
         return {
             "one-axis": Value(never.trained[LINE].share, never.untrained[LINE].share, never.learnt),
+            "as-read": Value(never.as_read, never.as_read_untrained, never.learnt),
             "ordered": ordered(LINE),
             "ordered-curve": ordered(CURVE),
         }
@@ -100,11 +110,14 @@ class GeometryValues(GeometryStudy[Geometry]):
             )
             draw_beside(axes, after, before)
             axes.set(xlim=(-0.02, 1.02))
+        read = [own.as_read for own in each(found, NEVER)]
+        share.plot(read, [0.3] * len(read), "^", color="C2")
         share.set(xlabel="share of the variance")
         order.set(xlabel=f"|r| with entropy given the step, {AGAIN}")
         caption = (
             "The final residual along its first component and along a principal curve: circles "
-            "after training, squares before; a point is a seed."
+            "after training, squares before; triangles: the line after the final norm; a point "
+            "is a seed."
         )
         return [Picture("states", figure, caption, "Points by line and curve, two panels.")]
 
@@ -127,15 +140,26 @@ def final_residual(model: Predictor, batch: Batch) -> Tensor:
     return capture(model, batch.inputs, [name], batch.scored)[name]
 
 
+def as_read(model: Predictor, residual: Tensor) -> Tensor:
+    """What the head of the model reads."""
+    with torch.no_grad():
+        return model.norm(residual)
+
+
+def first_share(found: Components) -> float:
+    return float(found.variances[0] / found.variances.sum())
+
+
 def ways(x: Tensor, bits: Tensor) -> dict[str, Along]:
     """States x [N, S, d] with entropies `bits` [N, S], along a line and along a curve."""
     train, test = split(len(x))
     straight = components(x)
-    share = float(straight.variances[0] / straight.variances.sum())
     curve = principal_curve(x[train])
     # of curves, only what they tell of other sequences counts
     place = curve.land(x[test]).coordinate
     return {
-        LINE: Along(share=share, order=order_given_step(straight.scores[..., 0], bits)),
+        LINE: Along(
+            share=first_share(straight), order=order_given_step(straight.scores[..., 0], bits)
+        ),
         CURVE: Along(share=curve.share(x[test]), order=order_given_step(place, bits[test])),
     }

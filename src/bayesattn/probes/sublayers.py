@@ -10,7 +10,6 @@ refitted probes compare two places fairly: a sublayer may turn the code without 
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from bayesattn.bits import entropy
@@ -98,9 +97,3 @@ def _probe(
                 for target, y in targets.items()
             ]
     return found
-
-
-def total_gain(found: list[Sublayer], sublayer: str, target: str = "entropy") -> float:
-    """Gains of one kind of sublayer, over all layers."""
-    wanted = (one.gain.value for one in found if (one.sublayer, one.target) == (sublayer, target))
-    return float(torch.tensor([*wanted], dtype=torch.float64).sum())
