@@ -27,6 +27,11 @@ CHOICES = {
     "ssmax_scope": ("--ssmax-scope content", "content"),
     "ssmax_horizon": ("--ssmax-horizon 3", 3),
     "ssmax_learned": ("--no-ssmax-learned", False),
+    "log_temperature": ("--no-ssmax --log-temperature 0.1", 0.1),
+    "log_temperature_start": ("--no-ssmax --log-temperature 0.1 --log-temperature-start 9", 9),
+    "forget": ("--forget", True),
+    "forget_time": ("--forget --forget-time 50", 50.0),
+    "sink": ("--sink", True),
     "encoding": ("--encoding sinusoidal", "sinusoidal"),
     "position_init": ("--encoding learned --position-init sinusoidal", "sinusoidal"),
     "rope_parameters": (
