@@ -5,7 +5,6 @@ after model and seed, with its fidelity beside it. No claim trains them in passi
 longer than all that is measured on them: `bayesattn claims bank --train` does.
 """
 
-import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from typing import Any, Self
 from bayesattn.checks import registered
 from bayesattn.errors import UserError
 from bayesattn.evals.fidelity import measure
-from bayesattn.files import write_json
+from bayesattn.files import read_json, write_json
 from bayesattn.ledger.trained import DIGITS, TunnelTraining, keyed_folder
 from bayesattn.ledger.typed import Stored, from_plain, to_plain
 from bayesattn.models.architectures import Transformer
@@ -84,14 +83,14 @@ class BankTraining(TunnelTraining):
         """Its run, found or trained now; the fidelity is measured at the end."""
         run = super().train()
         if not (run.folder / FIDELITY).exists():
-            write_json(run.folder / FIDELITY, to_plain(self._measured(run)))
+            write_json(run.folder / FIDELITY, to_plain(self._measured(run)), checked=True)
         return run
 
     def known(self) -> Known | None:
         """What is known of the trained model; None before it is trained and measured."""
         path = self.folder / FIDELITY
         try:
-            return from_plain(Known, json.loads(path.read_text(encoding="utf-8")))
+            return from_plain(Known, read_json(path))
         except FileNotFoundError:
             return None
         except ValueError as error:

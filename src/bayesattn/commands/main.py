@@ -6,6 +6,7 @@ A command is a dataclass, whose fields tyro turns into options, with `run() -> e
 import difflib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -85,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"bayesattn {__version__}")
         return 0
+    warnings.formatwarning = lambda message, *_, **__: f"{message}\n"
     try:
         return _run(words)
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` has

@@ -35,7 +35,8 @@ def ship(run: Run, name: str, length: str = "1x", models: Path = MODELS) -> Path
     model, _ = open_tunnel(run)
     found: Fidelity = measure_stretched(model, tunnel, stretch(tunnel, length), sequences=SEQUENCES)
     target = _copy(run, model, models / name, train_command(tunnel, architecture, config))
-    write_json(target / "fidelity.json", {"parameters": _count(model), **found.to_json()})
+    fidelity = {"parameters": _count(model), **found.to_json()}
+    write_json(target / "fidelity.json", fidelity, checked=True)
     return target
 
 
@@ -50,7 +51,7 @@ def ship_language(run: Run, name: str, lengths: str = "1x", models: Path = LANGU
     words[words.index("--out") + 1] = "RUN"
     target = _copy(run, language_model.model, models / name, shlex.join(words))
     parameters = {"parameters": _count(language_model.model)}
-    write_json(target / "passkey.json", parameters | found)
+    write_json(target / "passkey.json", parameters | found, checked=True)
     return target
 
 
@@ -64,9 +65,9 @@ def _copy(run: Run, model: nn.Module, target: Path, command: str) -> Path:
     assert run.finished is not None
     tensors = {key: value.contiguous() for key, value in model.state_dict().items()}
     save_checkpoint(target / "checkpoints", run.finished["step"], {"model": tensors}, {})
-    write_json(target / "config.json", {**run.config, "command": command})
-    write_json(target / "environment.json", run.environment)
-    write_json(target / "finished.json", run.finished)
+    write_json(target / "config.json", {**run.config, "command": command}, checked=True)
+    write_json(target / "environment.json", run.environment, checked=True)
+    write_json(target / "finished.json", run.finished, checked=True)
     return target
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import cached_property
@@ -26,7 +27,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bayesattn.corpora.text import CorpusError, Part, listing, parts
 from bayesattn.corpora.tokenizers import encode, fingerprint, start_token
-from bayesattn.files import TEMPORARY, sync, write_json
+from bayesattn.files import TEMPORARY, read_json, remove, sha256, sync, write_json
 
 Split = Literal["train", "heldout"]
 FORMAT = 1
@@ -41,19 +42,45 @@ BATCH = 2**20
 """Characters that are tokenised together, or a few more."""
 
 
+FIELDS = {"source": str, "tokenizer": str, "start": int, "dtype": str, "train": dict}
+FIELDS["heldout"] = dict
+"""What about.json needs; hashes of the files are in it, too, since there are any."""
+
+
+class DamagedStoreError(CorpusError):
+    """A store is not what was written."""
+
+
 class TokenStore:
     """Tokens of a corpus in `folder`, written by `prepare`."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         try:
-            about = json.loads((self.folder / "about.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            about: dict[str, Any] = read_json(self.folder / "about.json")
+            strange = [name for name, kind in FIELDS.items() if not isinstance(about[name], kind)]
+        except OSError:
             raise CorpusError(f"There are no tokens of a corpus in {folder}.") from None
-        self.about: dict[str, Any] = about
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damage(f"about.json: {error}") from None
+        if strange or about.keys() - FIELDS.keys() - {"sha256"}:
+            raise self._damage("about.json is of something else")
+        self.about = about
         self.source: str = about["source"]
         self.start: int = about["start"]
         """Token that every document begins with."""
+
+    def check(self) -> None:
+        """Read every file and refuse one that is not what was written."""
+        for name, expected in self.about.get("sha256", {}).items():
+            path = self.folder / name
+            if not path.is_file() or sha256(path) != expected:
+                raise self._damage(f"{name} is not what was written")
+
+    def _damage(self, reason: str) -> CorpusError:
+        return DamagedStoreError(
+            f"The tokens in {self.folder} are damaged ({reason}): delete that folder."
+        )
 
     def __reduce__(self) -> tuple[type["TokenStore"], tuple[Path]]:
         return TokenStore, (self.folder,)  # other processes map the files themselves
@@ -86,7 +113,7 @@ class TokenStore:
         for split in get_args(Split):
             path, count = self.folder / f"{split}.tokens", self.tokens(split)
             if not path.exists() or path.stat().st_size != count * dtype.itemsize:
-                raise CorpusError(f"The tokens in {self.folder} are damaged: delete that folder.")
+                raise self._damage(f"{path.name} has another size than was written")
             if count:
                 mapped[split] = np.memmap(path, dtype, "r")
         return mapped
@@ -111,8 +138,15 @@ def prepare(
     root = Path(os.environ.get("BAYESATTN_RUNS", "runs"), "corpora") if folder is None else folder
     decisive = [FORMAT, listing(source), fingerprint(tokenizer), tokens, SALT, HELD_OUT]
     path = Path(root) / hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
-    if not (path / "about.json").exists():
-        _build(path, source, tokenizer, tokens)
+    if (path / "about.json").exists():
+        try:
+            store = TokenStore(path)
+            store.check()
+            return store
+        except DamagedStoreError as error:
+            warnings.warn(f"{error} It is written anew.", stacklevel=2)
+            remove(path)
+    _build(path, source, tokenizer, tokens)
     return TokenStore(path)
 
 
@@ -135,7 +169,8 @@ def _build(
         about = _write(temporary, source, tokenizer, limit)
         for path in temporary.iterdir():
             sync(path)
-        write_json(temporary / "about.json", about)
+        about["sha256"] = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
+        write_json(temporary / "about.json", about, checked=True)
         try:
             temporary.rename(folder)
         except OSError:  # another process may have been faster, with the same result

@@ -15,6 +15,7 @@ lines: after a kill the last one may be torn, and is dropped.
 # (torch leaves some members untyped)
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -29,6 +30,7 @@ from bayesattn.corpora import NeedleMaker, Prompts
 from bayesattn.evals.lengths import token_lengths
 from bayesattn.evals.memory import MEMORY, check_length
 from bayesattn.evals.prefill import Reader, check_tolerance, read_rows, reading_work
+from bayesattn.files import parse, write_text
 from bayesattn.models.open import LanguageModel
 from bayesattn.stats import Interval, wilson_interval
 
@@ -265,18 +267,27 @@ class KeptAnswers(dict[str, bool]):
         self.file = file
         if file is None:
             return
-        lines = _whole_lines(file)
-        if lines:
-            before = json.loads(lines[0])
-            other = [name for name in about if about[name] != before.get(name)]
-            if other:
-                was = ", ".join(f"{name} {before.get(name)!r}" for name in other)
-                raise ValueError(
-                    f"{file} holds answers with {was}: remove it, or write to another file."
-                )
-            self.update(json.loads(line) for line in lines[1:])
+        heading, *lines = _whole_lines(file) or [_line(about)]
+        before = _parsed(heading)
+        if not isinstance(before, dict):
+            raise ValueError(f"{file} is damaged, or holds no answers: remove it.")
+        other = [name for name in about if about[name] != before.get(name)]
+        if other:
+            was = ", ".join(f"{name} {before.get(name)!r}" for name in other)
+            raise ValueError(
+                f"{file} holds answers with {was}: remove it, or write to another file."
+            )
+        for line in lines:
+            match _parsed(line):
+                case [str(key), bool(right)]:
+                    self[key] = right
+                case _:
+                    continue
+        if damaged := len(lines) - len(self):
+            again = f"{damaged} lines of {file} are damaged or there twice"
+            warnings.warn(f"{again}: what is missing is asked again.", stacklevel=2)
         # without what is torn; and if it cannot be written, that is known now
-        file.write_text("".join(lines or [_line(about)]), encoding="utf-8")
+        write_text(file, "".join([_line(about), *map(_line, self.items())]))
 
     def add(self, answers: Mapping[str, bool]) -> None:
         self.update(answers)
@@ -306,8 +317,14 @@ def _line(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False) + "\n"
 
 
+def _parsed(line: str) -> Any:
+    try:
+        return parse(line)
+    except ValueError:
+        return None
+
+
 def _whole_lines(file: Path) -> list[str]:
     if not file.exists():
         return []
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [line for line in lines if line.endswith("\n")]
+    return file.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]

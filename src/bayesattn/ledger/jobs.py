@@ -112,7 +112,7 @@ class MeasurementJob:
             numbers=to_plain(found),
         )
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.file, to_plain(measured))
+        write_json(self.file, to_plain(measured), checked=True)
 
 
 Job = TrainingJob | MeasurementJob

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesattn.drawing import house_style, save_picture
-from bayesattn.files import write_json
+from bayesattn.files import sha256, write_json
 from bayesattn.ledger.jobs import failure, one_thread
 from bayesattn.ledger.ledger import ExhibitFile, Failure, FigureFile, Record, Row
 from bayesattn.ledger.measured import Measured, seed_numbers, seeds_in
@@ -138,7 +138,8 @@ def _figures(
         for picture in study.draw(tier, found):
             file = f"figures/{study.claim.id}-{picture.name}.svg"
             save_picture(picture, folder / file)
-            yield FigureFile(file=file, caption=picture.caption, alt=picture.alt)
+            own = {"file": file, "sha256": sha256(folder / file)}
+            yield FigureFile(**own, caption=picture.caption, alt=picture.alt)
 
 
 def _exhibits(
@@ -148,6 +149,6 @@ def _exhibits(
         file = f"exhibits/{study.claim.id}-{exhibit.kind}.json"
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         write_json(folder / file, exhibit.data)
-        yield ExhibitFile(
-            kind=exhibit.kind, title=exhibit.title, caption=exhibit.caption, file=file
-        )
+        own = {"file": file, "sha256": sha256(folder / file)}
+        words = {"kind": exhibit.kind, "title": exhibit.title, "caption": exhibit.caption}
+        yield ExhibitFile(**own, **words)

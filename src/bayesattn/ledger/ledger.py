@@ -3,14 +3,13 @@
 {"schema": 2, "records": {"bam-size": {"claim": {…}, "rows": {"prior": {…}, …}, …}}}
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bayesattn.errors import UserError
-from bayesattn.files import aside, write_json
+from bayesattn.files import aside, read_json, write_json
 from bayesattn.ledger.statement import Claim, Statement
 from bayesattn.ledger.study import Tier
 from bayesattn.ledger.typed import Stored, from_plain
@@ -32,6 +31,8 @@ class FigureFile(Stored):
 
     file: str
     """Relative to the folder of the ledger."""
+    sha256: str | None = None
+    """Of that file; None if it was drawn before that was recorded."""
     caption: str
     alt: str
 
@@ -44,6 +45,7 @@ class ExhibitFile(Stored):
     caption: str
     file: str
     """Relative to the folder of the ledger."""
+    sha256: str | None = None
 
 
 class Failure(Stored):
@@ -120,12 +122,17 @@ class Ledger:
         if not path.exists():
             raise UserError(f"There is no ledger at {path}: run `bayesattn demo` to make one.")
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = read_json(path)
             schema = data["schema"]
             if schema == SCHEMA:
-                return Ledger(from_plain(dict[str, Record], data["records"]))
+                if strange := data.keys() - {"schema", "records"}:
+                    raise ValueError(f"no ledger has {min(strange)!r}")
+                records = from_plain(dict[str, Record], data["records"])
+                if wrong := [name for name, own in records.items() if own.claim.id != name]:
+                    raise ValueError(f"its {wrong[0]} is of another claim")
+                return Ledger(records)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"The ledger {path} cannot be read ({error!r}).") from error
+            raise UserError(f"The ledger {path} is damaged ({error}).") from error
         if schema == FIRST_EDITION:
             raise FirstEditionError(
                 f"The ledger {path} is of the first edition, whose rules gave other verdicts: "
@@ -137,7 +144,7 @@ class Ledger:
         """Write the ledger so that a crash leaves either the old file or the new one."""
         path.parent.mkdir(parents=True, exist_ok=True)
         records = {name: asdict(record) for name, record in self.records.items()}
-        write_json(path, {"schema": SCHEMA, "records": records})
+        write_json(path, {"schema": SCHEMA, "records": records}, checked=True)
 
 
 def set_aside(path: Path) -> str | None:

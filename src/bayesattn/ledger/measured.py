@@ -6,8 +6,8 @@ It says which registration it was measured under, by which versions, and at whic
 is judged is judged from these files.
 """
 
-import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from bayesattn import __version__
+from bayesattn.files import read_json
 from bayesattn.ledger.statement import Claim, Statement, short_hash
 from bayesattn.ledger.study import AnyStudy, PartedStudy, Recipe, Tier
 from bayesattn.ledger.typed import Stored, from_plain
@@ -59,7 +60,7 @@ def file_name(claim: str, tier: Tier, part: str | None, seed: int) -> str:
 
 def read(path: Path) -> Measured:
     """What a file holds; a ValueError if it is no such file."""
-    return from_plain(Measured, json.loads(path.read_text(encoding="utf-8")))
+    return from_plain(Measured, read_json(path))
 
 
 def recipe_hash(recipe: Recipe) -> str:
@@ -122,7 +123,11 @@ def seeds_in(
         try:
             names = [file_name(study.claim.id, tier, part, seed) for part in parts]
             own = [read(folder / FOLDER / f"{name}.json") for name in names]
-        except (OSError, ValueError):
+        except OSError:
+            break
+        except ValueError as error:
+            damaged = f"Seed {seed} of {study.claim.id} in {folder} is damaged ({error})"
+            warnings.warn(f"{damaged}: neither it nor those after it count.", stacklevel=2)
             break
         by = by or own[0].versions
         if any(one.versions != by or misfit(study, one) for one in own):

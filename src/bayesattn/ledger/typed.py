@@ -71,10 +71,13 @@ def from_plain(kind: Any, data: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(data)
     if hasattr(kind, "_fields"):  # a NamedTuple is kept as a list
-        return kind(*_require(isinstance(data, list), data, "list"))
+        kinds = [*get_type_hints(kind).values()]
+        _require(isinstance(data, list) and len(data) == len(kinds), data, f"list of {len(kinds)}")
+        return kind(*(from_plain(own, item) for own, item in zip(kinds, data, strict=True)))
     if kind in (float, int, str, bool):
         fits = isinstance(data, float | int if kind is float else kind)
-        return _require(fits and (kind is bool or not isinstance(data, bool)), data, kind.__name__)
+        fits = fits and (kind is bool or not isinstance(data, bool))
+        return _require(fits and (kind is not float or math.isfinite(data)), data, kind.__name__)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         _require(isinstance(data, dict), data, "table")
         return {inner[0](key): from_plain(inner[1], item) for key, item in data.items()}
@@ -99,7 +102,11 @@ def _dataclass(kind: Any, data: Any) -> Any:
     for name, own in known.items():
         if name not in data and own.default is own.default_factory is MISSING:
             raise ValueError(f"{kind.__name__} needs {name!r}")
-    return kind(**{name: _field(hints[name], name, item) for name, item in data.items()})
+    own = {name: _field(hints[name], name, item) for name, item in data.items()}
+    try:
+        return kind(**own)
+    except TypeError as error:  # of its own checks
+        raise ValueError(f"{kind.__name__}: {error}") from None
 
 
 def _field(kind: Any, name: str, data: Any) -> Any:

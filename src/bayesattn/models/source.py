@@ -131,9 +131,12 @@ def _of_package(name: str) -> Source | None:
 def _config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except ValueError:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError, RecursionError):
         raise DamagedRunError(f"config.json in {folder} is damaged: it is no JSON.") from None
+    if not isinstance(found, dict):
+        raise DamagedRunError(f"config.json in {folder} is damaged: it is no object.")
+    return found
 
 
 def _require_config(folder: Path) -> None:

@@ -23,10 +23,8 @@ def render(template: str, **content: Any) -> str:
     return environment.get_template(template).render(**content)
 
 
-def data_uri(path: Path) -> str | None:
-    """An SVG as an address that holds the whole file; None if it is gone."""
-    if not path.is_file():
-        return None
+def data_uri(path: Path) -> str:
+    """An SVG as an address that holds the whole file."""
     return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
 
 

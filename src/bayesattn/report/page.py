@@ -1,13 +1,13 @@
 """The ledger as one page."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from bayesattn import files
 from bayesattn.claims.registry import all_studies
 from bayesattn.console import mistakes
 from bayesattn.ledger import words
-from bayesattn.ledger.ledger import NAME, Ledger, Record
+from bayesattn.ledger.ledger import NAME, ExhibitFile, FigureFile, Ledger, Record
 from bayesattn.report import html
 from bayesattn.report.table import RULE, make_table
 
@@ -41,7 +41,8 @@ def render(ledger: Ledger, folder: Path) -> str:
         players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
         exhibits=still,
         words=words,
-        image=lambda file: html.data_uri(folder / file),
+        image=lambda own: html.data_uri(folder / own.file),
+        problem=lambda own: problem(own, folder),
     )
 
 
@@ -56,8 +57,23 @@ def write_page(folder: Path, path: Path) -> Path:
 def shown(record: Record, folder: Path) -> Iterator[dict[str, str]]:
     """The interactive parts of a claim whose data is there."""
     for exhibit in record.exhibits:
-        try:
-            data = json.loads((folder / exhibit.file).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        yield html.embedded(f"{record.claim.id}-{exhibit.kind}", exhibit, data)
+        if not problem(exhibit, folder):
+            data = files.read_json(folder / exhibit.file)
+            yield html.embedded(f"{record.claim.id}-{exhibit.kind}", exhibit, data)
+
+
+def problem(own: FigureFile | ExhibitFile, folder: Path) -> str | None:
+    """Why a file beside the ledger is not shown; None if it is what was recorded."""
+    path = files.inside(folder, own.file)
+    if path is None:
+        return "lies outside the folder of the ledger"
+    if not path.is_file():
+        return "is missing"
+    try:
+        if own.sha256 and files.sha256(path) != own.sha256:
+            return "is not the one that was recorded"
+        if isinstance(own, ExhibitFile):
+            files.read_json(path)
+    except (OSError, ValueError) as error:
+        return f"cannot be read ({error})"
+    return None

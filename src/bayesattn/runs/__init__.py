@@ -9,6 +9,7 @@ from bayesattn.errors import (
     TrainingError,
 )
 from bayesattn.runs.checkpoint import Checkpoint, Tensors, load_model_tensors, model_tensors
+from bayesattn.runs.metrics import Metrics
 from bayesattn.runs.run import Run
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "DamagedRunError",
     "DivergedError",
     "Interrupted",
+    "Metrics",
     "Run",
     "RunError",
     "Tensors",

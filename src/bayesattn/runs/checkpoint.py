@@ -7,6 +7,7 @@ previous one untouched, and damage that came later is found by the hash.
 
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Collection, Mapping
@@ -60,7 +61,7 @@ def save_checkpoint(
             hashes[path.name] = files.sha256(path)
         data = {"step": step, **state, "sha256": hashes}
         with (temporary / "state.json").open("w", encoding="utf-8") as file:
-            json.dump(data, file, allow_nan=False)
+            file.write(files.with_checksum(json.dumps(data, allow_nan=False)))
             file.flush()
             os.fsync(file.fileno())
         files.sync_folder(temporary)
@@ -75,25 +76,38 @@ def save_checkpoint(
 
 def checkpoint_steps_in(root: Path) -> list[int]:
     """Steps of the checkpoints in `root`, in order."""
-    return sorted(int(path.name.removeprefix("step-")) for path in root.glob("step-*"))
+    found = (re.fullmatch(r"step-(\d{6,18})", path.name) for path in root.glob("step-*"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def read_state(root: Path, step: int) -> dict[str, Any]:
+    """state.json of the checkpoint of `step`, which says what else is in it."""
+    path = root / _name(step) / "state.json"
+    try:
+        state = files.read_json(path)
+        known = isinstance(state["sha256"], dict) and isinstance(state["step"], int)
+        if not known or any(Path(name).name != name for name in state["sha256"]):
+            raise ValueError("it is no state")
+        return state
+    except OSError as error:
+        reason = f"{path.name}: {error.strerror}"
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"state.json cannot be read: {error}"
+    raise DamagedCheckpointError(f"The checkpoint {path.parent} is damaged ({reason}).")
 
 
 def read_checkpoint(root: Path, step: int) -> Checkpoint:
     """The checkpoint of `step`, after checking every hash."""
-    folder = root / _name(step)
-    try:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        for name, expected in state["sha256"].items():
-            if files.sha256(folder / name) != expected:
-                raise DamagedCheckpointError(f"the hash of {name} is wrong")
-        return Checkpoint(folder, int(state["step"]), state)
-    except DamagedCheckpointError as error:
-        reason = str(error)
-    except OSError as error:
-        reason = f"{Path(error.filename or folder).name}: {error.strerror}"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        reason = "state.json cannot be read"
-    raise DamagedCheckpointError(f"The checkpoint {folder} is damaged ({reason}).")
+    folder, state = root / _name(step), read_state(root, step)
+    for name, expected in state["sha256"].items():
+        try:
+            right = files.sha256(folder / name) == expected
+            reason = f"the hash of {name} is wrong"
+        except OSError as error:
+            right, reason = False, f"{name}: {error.strerror}"
+        if not right:
+            raise DamagedCheckpointError(f"The checkpoint {folder} is damaged ({reason}).")
+    return Checkpoint(folder, state["step"], state)
 
 
 def last_good_checkpoint(root: Path) -> Checkpoint | None:

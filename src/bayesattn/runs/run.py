@@ -8,8 +8,11 @@ finished.json      there once the run is complete: final metrics and seconds
 """
 
 import json
+import os
+import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +20,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from bayesattn import files
-from bayesattn.errors import DamagedRunError, RunError
+from bayesattn.errors import DamagedCheckpointError, DamagedRunError, RunError
 from bayesattn.runs.checkpoint import (
     Checkpoint,
     Tensors,
@@ -25,12 +28,17 @@ from bayesattn.runs.checkpoint import (
     last_good_checkpoint,
     prune_checkpoints,
     read_checkpoint,
+    read_state,
     save_checkpoint,
 )
+from bayesattn.runs.metrics import Metrics, written
 from bayesattn.system import commit, environment
 
 NOT_COMPARED = ("command", "training.track")
 """Parts of a config that do not decide the result."""
+PARTS = {"tunnel", "architecture", "language", "training", "data", "command"}
+"""What a config may hold."""
+FILES = ("config.json", "environment.json", "finished.json", "metrics.jsonl")
 Reader = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -41,6 +49,7 @@ class Run:
         self.folder = folder
         self.config = config
         self.checkpoints = folder / "checkpoints"
+        self._logged: int | None = None  # lines of metrics.jsonl
 
     @classmethod
     def create(
@@ -66,24 +75,28 @@ class Run:
                     "choose another folder."
                 )
             threads = {"threads": torch.get_num_threads()}
-            files.write_json(
-                folder / "environment.json", {**environment(), "commit": commit(), **threads}
-            )
-            files.write_json(folder / "config.json", plain)  # last: with it, the run exists
+            about = {**environment(), "commit": commit(), **threads}
+            files.write_json(folder / "environment.json", about, checked=True)
+            # last: with it, the run exists
+            files.write_json(folder / "config.json", plain, checked=True)
         return cls(folder, plain)
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
         folder = Path(folder)
         try:
-            return cls(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+            _require_inside(folder)
+            return cls(folder, _read(folder / "config.json"))
         except OSError as error:
             raise RunError(
                 f"There is no run in {folder} ({error.strerror}): name the folder that --out named "
                 "when it was trained."
             ) from None
-        except ValueError:
-            raise DamagedRunError(f"config.json in {folder} is damaged: it is no JSON.") from None
+        except ValueError as error:
+            raise DamagedRunError(
+                f"config.json in {folder} is damaged ({error}): get it back from a copy, or train "
+                "in another folder. If you changed it on purpose, remove its checksum."
+            ) from None
 
     def require_same(self, config: Mapping[str, Any], read: Reader | None = None) -> None:
         """Refuse a config that differs from this run's, naming the fields that do."""
@@ -101,21 +114,38 @@ class Run:
 
     @property
     def environment(self) -> dict[str, Any]:
-        return json.loads((self.folder / "environment.json").read_text(encoding="utf-8"))
+        """Empty if it is damaged: it is there for the record."""
+        try:
+            return _read(self.folder / "environment.json")
+        except (OSError, ValueError):
+            return {}
 
     @property
     def finished(self) -> dict[str, Any] | None:
         """step, stopped, metrics and seconds of a complete run, or None."""
-        path = self.folder / "finished.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        try:
+            found = _read(self.folder / "finished.json")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self._warn("finished.json", f"({error}), as if the run were not complete")
+            return None
+        return found
 
     def metrics(self) -> list[dict[str, Any]]:
-        """What was logged, in order of steps. A line that is being written is left out."""
-        path = self.folder / "metrics.jsonl"
-        if not path.exists():
-            return []
-        lines = path.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines[:-1]]  # after the last newline: nothing, or half
+        """What was logged, in order of steps; damaged lines are left out with a warning."""
+        lines = Metrics(self.folder / "metrics.jsonl")
+        found = list(lines)
+        if problem := self.problem(lines):
+            warnings.warn(f"{problem} in {self.folder}, and left out.", stacklevel=2)
+        return found
+
+    def problem(self, lines: Metrics) -> str | None:
+        """Why lines that were read are not what was logged; None if they are."""
+        logged = 0
+        with suppress(DamagedCheckpointError, IndexError):
+            logged = read_state(self.checkpoints, self.steps()[-1]).get("lines", 0)
+        return lines.missing(logged)
 
     def steps(self) -> list[int]:
         return checkpoint_steps_in(self.checkpoints)
@@ -144,17 +174,32 @@ class Run:
 
         The system releases the lock however the process ends.
         """
+        path = self.folder / ".lock"
         try:
-            lock = FileLock(self.folder / ".lock").acquire(timeout=0)
+            lock = FileLock(path).acquire(timeout=0)
         except Timeout:
             raise RunError(
-                f"Another process is training in {self.folder}: "
+                f"Another process is training in {self.folder}{_holder(path)}: "
                 "wait for it, or choose another folder."
             ) from None
         with lock:
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            with self._writing(".lock"):
+                path.write_text(f"{os.getpid()} {since}\n", encoding="utf-8")
             files.clean(self.folder)
             files.clean(self.checkpoints)
+            self._set_aside()
             yield
+
+    def _set_aside(self) -> None:
+        """Move what is damaged out of the way if training can do without it."""
+        for name in ("environment.json", "finished.json"):
+            try:
+                _read(self.folder / name)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                self._warn(name, f"({error}): set aside as {files.aside(self.folder / name).name}")
 
     @contextmanager
     def reading(self, kind: str) -> Iterator[None]:
@@ -169,23 +214,33 @@ class Run:
                 f"{self.environment.get('bayesattn', 'an unknown one')} ({error}): use that one."
             ) from None
 
-    def rewind(self, step: int) -> None:
-        """Forget what was logged after `step`."""
+    def rewind(self, step: int, logged: int = 0) -> None:
+        """Forget what was logged after `step`; up to there, `logged` lines were."""
         path = self.folder / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
-        if kept != lines:
-            with self._writing("metrics.jsonl"):
-                files.write_text(path, "".join(kept))
+        lines = Metrics(path)
+        kept = path.with_name(f"{files.TEMPORARY}{path.name}")
+        with self._writing("metrics.jsonl"):
+            with kept.open("w", encoding="utf-8") as file:
+                count = sum(bool(file.write(written(one))) for one in lines if one["step"] <= step)
+            problem = lines.missing(logged if step >= 0 else 0)
+            if problem and lines.damaged:
+                aside = files.aside(path).name
+                self._warn("", f"{problem}: set aside as {aside}, the others are kept")
+            if path.exists() or count:
+                files.sync(kept)
+                kept.replace(path)
+            kept.unlink(missing_ok=True)
+        self._logged = max(count, logged)
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Append one line, which has a "step", to metrics.jsonl."""
-        text = json.dumps(line, allow_nan=False) + "\n"
         with (
             self._writing("metrics.jsonl"),
             (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file,
         ):
-            file.write(text)
+            file.write(written(line))
+        if self._logged is not None:
+            self._logged += 1
 
     def save(
         self,
@@ -198,12 +253,17 @@ class Run:
         with self._writing(f"the checkpoint of step {step}"):
             if (self.folder / "metrics.jsonl").exists():
                 files.sync(self.folder / "metrics.jsonl")  # a checkpoint never knows more than it
-            save_checkpoint(self.checkpoints, step, tensors, state)
+            lines = {} if self._logged is None else {"lines": self._logged}
+            save_checkpoint(self.checkpoints, step, tensors, {**state, **lines})
             prune_checkpoints(self.checkpoints, keep)
 
     def finish(self, result: Mapping[str, Any]) -> None:
         with self._writing("finished.json"):
-            files.write_json(self.folder / "finished.json", result)
+            files.write_json(self.folder / "finished.json", result, checked=True)
+
+    def _warn(self, name: str, text: str) -> None:
+        said = f"{name} in {self.folder} is damaged {text}" if name else f"{self.folder}: {text}"
+        warnings.warn(f"{said}.", stacklevel=3)
 
     def _writing(self, what: str):
         steps = self.steps()
@@ -211,6 +271,38 @@ class Run:
         return files.writing(
             f"{what} in {self.folder}", f"{kept}, make room and run the same command again"
         )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """One of the run's files of JSON; a ValueError if it is not what was written."""
+    found = files.read_json(path)
+    if not isinstance(found, dict):
+        raise ValueError("it is no object")
+    if path.name == "config.json" and (strange := found.keys() - PARTS):
+        raise ValueError(f"no run has {min(strange)!r}")
+    if path.name == "finished.json":
+        kinds = {"step": int, "stopped": str, "metrics": dict, "seconds": (int, float)}
+        for name, kind in kinds.items():
+            if not isinstance(found.get(name), kind):
+                raise ValueError(f"its {name} is missing or of another kind")
+    return found
+
+
+def _require_inside(folder: Path) -> None:
+    """A run from someone else may not have other files read, or written, by a link to them."""
+    for name in FILES:
+        path = folder / name
+        if path.is_symlink() and folder.resolve() not in path.resolve().parents:
+            raise RunError(f"{path} is a link to a file outside the run: put that file there.")
+
+
+def _holder(lock: Path) -> str:
+    """Who has a lock, as far as the file tells."""
+    try:
+        number, _, since = lock.read_text(encoding="utf-8").strip().partition(" ")
+    except (OSError, ValueError):
+        return ""
+    return f" (process {int(number)}, since {since})" if number.isdecimal() else ""
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

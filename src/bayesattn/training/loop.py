@@ -65,7 +65,7 @@ def train(
         return _finished(run, model)
     keep_memory()
     accelerator = make_accelerator()
-    threads = config.threads or run.environment["threads"]
+    threads = config.threads or run.environment.get("threads")  # damaged: as many as now
     devices = [accelerator.device] if accelerator.device.type == "cuda" else []
     main = accelerator.is_main_process
     tokens = task.tokens and task.tokens * config.batch_size
@@ -208,7 +208,7 @@ class _Loop:
         self.metrics, self.evaluated = checkpoint.state["metrics"], checkpoint.state["evaluated"]
         self.start -= checkpoint.state["seconds"]
         if self.accelerator.is_main_process:
-            self.folder.rewind(step)
+            self.folder.rewind(step, checkpoint.state.get("lines", 0))
         self.bar.update(step, self.metrics)
 
     def _complete(self) -> Stopped | None:

@@ -6,9 +6,11 @@
 Wherever a command takes a run, `zoo:NAME` names one of these.
 """
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from bayesattn.errors import UserError
+from bayesattn.files import read_json
 
 PREFIX = "zoo:"
 MODELS = Path(__file__).parent / "models"
@@ -63,18 +65,22 @@ def locate(text: str) -> Path:
 
 
 def entry(name: str) -> Entry:
-    about = _read(name, "fidelity.json")
-    return Entry(*_training(name), about["parameters"], about["rows"])
+    return Entry(*_training(name), *_read(name, "fidelity.json", "parameters", "rows"))
 
 
 def language_entry(name: str) -> LanguageEntry:
-    about = _read(name, "passkey.json")
-    return LanguageEntry(*_training(name), about["parameters"], about["trained"], about["lengths"])
+    about = _read(name, "passkey.json", "parameters", "trained", "lengths")
+    return LanguageEntry(*_training(name), *about)
 
 
 def _training(name: str) -> tuple[str, str, float]:
-    return name, _read(name, "config.json")["command"], _read(name, "finished.json")["seconds"]
+    return name, *_read(name, "config.json", "command"), *_read(name, "finished.json", "seconds")
 
 
-def _read(name: str, file: str) -> dict[str, Any]:
-    return json.loads((locate(f"{PREFIX}{name}") / file).read_text(encoding="utf-8"))
+def _read(name: str, file: str, *fields: str) -> tuple[Any, ...]:
+    path = locate(f"{PREFIX}{name}") / file
+    try:
+        found = read_json(path)
+        return tuple(found[field] for field in fields)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}): install bayesattn again.") from None
