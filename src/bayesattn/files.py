@@ -10,7 +10,9 @@ What was written before there were checksums has none, and is read as it is.
 import hashlib
 import json
 import os
+import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from bayesattn.errors import WriteError
+from bayesattn.errors import UserError, WriteError
 
 TEMPORARY = ".tmp-"
 """Start of the name of whatever is not finished yet."""
@@ -132,6 +134,40 @@ def clean(folder: Path) -> None:
     """Remove what a killed writer left behind. Only for the one who may write here."""
     for path in folder.glob(f"{TEMPORARY}*"):
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+
+
+@contextmanager
+def only_one(folder: Path, busy: str, error: type[UserError] = UserError) -> Iterator[None]:
+    """Be the only process that is `busy` in a folder: another one is told who it is.
+
+    The system releases the lock however the process ends, so none is ever stale.
+    """
+    from filelock import FileLock, Timeout
+
+    holder = folder / ".lock-by"
+    with writing(str(holder), "choose another folder"):
+        try:
+            lock = FileLock(folder / ".lock").acquire(timeout=0)
+        except Timeout:
+            raise error(
+                f"Another process{_told(holder)} is {busy} in {folder}: "
+                "wait for it, or choose another folder."
+            ) from None
+    with lock:
+        with writing(str(holder), "make room, or choose another folder"):
+            write_text(holder, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        try:
+            yield
+        finally:
+            holder.unlink(missing_ok=True)
+
+
+def _told(holder: Path) -> str:
+    try:
+        match = re.fullmatch(r"(\d+) ([\d :-]+)\n", holder.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return f" ({match[1]}, since {match[2]})" if match else ""
 
 
 @contextmanager

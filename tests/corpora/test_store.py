@@ -289,5 +289,5 @@ def test_bad_stores(tmp_path):
         prepare("pydoc", WORDS, tmp_path, tokens=0)
     store = prepare(write_lines(tmp_path / "a.jsonl", ["one", "two"]), BYTES, tmp_path)
     (store.folder / "train.tokens").write_bytes(b"")
-    with pytest.raises(CorpusError, match="are damaged: delete that folder"):
+    with pytest.raises(CorpusError, match="are damaged .*: delete that folder"):
         TokenStore(store.folder).stream("train")

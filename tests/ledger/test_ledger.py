@@ -101,7 +101,7 @@ def test_a_ledger_that_cannot_be_read_is_set_aside_not_destroyed(path, records, 
     content = content if isinstance(content, bytes) else content.encode()
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="is damaged"):
         Ledger.load(path)
     assert path.exists()
     assert "set aside as ledger.aside-1.json" in set_aside(path)

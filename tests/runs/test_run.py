@@ -74,7 +74,10 @@ def test_no_run_and_a_damaged_one(tmp_path):
 
 def test_two_trainings_may_not_share_a_run(tmp_path):
     run = Run.create(tmp_path / "run", {"training": vars(toy_config())})
-    with run.locked(), pytest.raises(RunError, match="Another process is training in"):
+    with (
+        run.locked(),
+        pytest.raises(RunError, match=r"Another process \(\d+, since .*\) is training in"),
+    ):
         toy_train(tmp_path / "run")
     toy_train(tmp_path / "run")
 

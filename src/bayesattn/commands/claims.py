@@ -17,6 +17,7 @@ from bayesattn.claims.registry import all_studies, find_study
 from bayesattn.commands.options import Answer, JsonTarget, optional
 from bayesattn.console import mistakes
 from bayesattn.errors import UserError
+from bayesattn.files import only_one
 from bayesattn.ledger import words
 from bayesattn.ledger.engines import RayWorkers, local_engine
 from bayesattn.ledger.jobs import Job, TrainingJob
@@ -141,8 +142,11 @@ class Add:
     json: JsonTarget = None
 
     def run(self) -> int:
-        with mistakes():
-            added = add_seeds(self.folder, self.out, find_study)
+        with mistakes(), only_one(prepare_folder(self.out).parent, "measuring claims"):
+            return self._add().give(self.json)
+
+    def _add(self) -> Answer:
+        added = add_seeds(self.folder, self.out, find_study)
         if sentence := set_aside(self.out / NAME):
             print(sentence, file=sys.stderr)
         print(f"{len(added.new)} added, {len(added.known)} there before.", file=sys.stderr)
@@ -150,7 +154,7 @@ class Add:
         records = [judge_seeds(find_study(name), tier, self.out) for name, tier in changed]
         for record in records:
             add_record(self.out / NAME, record)
-        return answer(records, self.out).give(self.json)
+        return answer(records, self.out)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,14 @@ A command is a dataclass, whose fields tyro turns into options, with `run() -> e
 
 import difflib
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,8 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bayesattn {__version__}")
         return 0
     warnings.formatwarning = lambda message, *_, **__: f"{message}\n"
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal may lack ✓: that is no reason to stop
+            stream.reconfigure(errors="replace")
     try:
-        return _run(words)
+        with _stopping():
+            return _run(words)
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -104,6 +112,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise error
         print(f"bayesattn: {error}", file=sys.stderr)
         return 2
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """SIGTERM, and SIGHUP unless it is ignored, stop a command as Ctrl-C does."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number and signal.getsignal(number) == signal.SIG_DFL:
+                before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _run(words: list[str]) -> int:

@@ -3,6 +3,7 @@
 import logging
 import multiprocessing
 import os
+import signal
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,11 +12,12 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 from bayesattn.errors import UserError
+from bayesattn.ledger.following import follow_starter
 from bayesattn.ledger.jobs import Job, attempt
 from bayesattn.ledger.ledger import Failure
 from bayesattn.ledger.trained import runs_folder
 
-PRELOADED = ["bayesattn.ledger.jobs"]
+PRELOADED = ["bayesattn.ledger.forkserver", "bayesattn.ledger.jobs"]
 """What processes have imported before they begin: with it, all of torch."""
 LOSSES = 2
 """A job whose process was lost is tried so many times more."""
@@ -218,6 +220,8 @@ def require_answer(address: str | None) -> None:
 
 
 def _work(job: Job, runs: str, connection: Connection) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    follow_starter()
     try:
         connection.send(attempt(job, runs))
     except KeyboardInterrupt:  # told to stop, and has saved; whoever told it knows

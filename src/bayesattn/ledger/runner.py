@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bayesattn.errors import UserError
+from bayesattn.files import only_one
 from bayesattn.ledger.engines import Ended, Engine, Here, RayWorkers, run_jobs
 from bayesattn.ledger.jobs import Job, MeasurementJob, TrainingJob, measurements, to_do
 from bayesattn.ledger.judging import first_look, judge_seeds, look_after, seeds_of
@@ -53,29 +54,43 @@ def run_claims(
     """
     engine = engine or Here()
     try:
-        rename_older_runs()
-        work = Work({study.claim.id: study for study in studies}, tier, folder)
-        asked = {name: _first_seeds(study, tier, seeds) for name, study in work.studies.items()}
-        if sentence := set_aside(prepare_folder(folder)):
-            print(sentence, file=sys.stderr)
-        for name, study in work.studies.items():
-            if again:
-                forget(study, tier, folder, seeds_of(study, tier) if seeds is None else asked[name])
-            elif tier is not Tier.QUICK:
-                require_standing(study, tier, folder)
-            work.begin(name, asked[name])
-        if not isinstance(engine, RayWorkers):
-            trainings = (job.training for job in work.left.values() if isinstance(job, TrainingJob))
-            require_possible(trainings, engine.slots)
-        tell(work.left)
-        yield from work.judged(further=seeds is None)
-        for ended in run_jobs(work.jobs, engine):
-            if ended is not None:
-                work.end(ended)
-            yield from work.judged(further=seeds is None)
-            tell(work.left)
+        prepare_folder(folder)
+        with only_one(folder, "measuring claims"):
+            yield from _recorded(studies, tier, folder, seeds, engine, again, tell)
     finally:
         engine.close()
+
+
+def _recorded(
+    studies: Sequence[AnyStudy],
+    tier: Tier,
+    folder: Path,
+    seeds: int | range | None,
+    engine: Engine,
+    again: bool,
+    tell: Tell,
+) -> Iterator[Record]:
+    rename_older_runs()
+    work = Work({study.claim.id: study for study in studies}, tier, folder)
+    asked = {name: _first_seeds(study, tier, seeds) for name, study in work.studies.items()}
+    if sentence := set_aside(folder / NAME):
+        print(sentence, file=sys.stderr)
+    for name, study in work.studies.items():
+        if again:
+            forget(study, tier, folder, seeds_of(study, tier) if seeds is None else asked[name])
+        elif tier is not Tier.QUICK:
+            require_standing(study, tier, folder)
+        work.begin(name, asked[name])
+    if not isinstance(engine, RayWorkers):
+        trainings = (job.training for job in work.left.values() if isinstance(job, TrainingJob))
+        require_possible(trainings, engine.slots)
+    tell(work.left)
+    yield from work.judged(further=seeds is None)
+    for ended in run_jobs(work.jobs, engine):
+        if ended is not None:
+            work.end(ended)
+        yield from work.judged(further=seeds is None)
+        tell(work.left)
 
 
 @dataclass

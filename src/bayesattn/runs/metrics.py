@@ -13,13 +13,13 @@ from bayesattn import files
 
 
 class Metrics:
-    """The lines of a file, read as a stream; `damaged` of them were left out when it is through.
+    """The lines of a file, read as a stream; what is damaged is left out and counted.
 
-    A line that is being written, without its end, is none yet.
+    At least `logged` lines were written. A line that is being written, without its end, is none yet.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, logged: int = 0) -> None:
+        self.path, self.logged = path, logged
         self.damaged = self.good = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -39,15 +39,13 @@ class Metrics:
                 self.good += 1
                 yield line
 
-    def missing(self, logged: int) -> str | None:
-        """What is wrong with the file, of which `logged` lines were written; None if all is well.
-
-        To be asked once all was read.
-        """
-        lost = max(self.damaged, logged - self.good)
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the file, once all of it was read; None if all is well."""
+        lost = max(self.damaged, self.logged - self.good)
         if not lost:
             return None
-        return f"{lost} of {max(logged, self.good + lost):,} lines of {self.path.name} are damaged"
+        return f"{lost:,} of {self.good + lost:,} lines of {self.path.name} are damaged or lost"
 
 
 def written(line: Mapping[str, Any]) -> str:

@@ -8,8 +8,6 @@ finished.json      there once the run is complete: final metrics and seconds
 """
 
 import json
-import os
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from filelock import FileLock, Timeout
 
 from bayesattn import files
 from bayesattn.errors import DamagedCheckpointError, DamagedRunError, RunError
@@ -132,20 +129,20 @@ class Run:
             return None
         return found
 
+    def lines(self) -> Metrics:
+        """What was logged, as a stream."""
+        logged = 0
+        with suppress(DamagedCheckpointError, IndexError):  # the newest checkpoint knows how much
+            logged = read_state(self.checkpoints, self.steps()[-1]).get("lines", 0)
+        return Metrics(self.folder / "metrics.jsonl", logged)
+
     def metrics(self) -> list[dict[str, Any]]:
         """What was logged, in order of steps; damaged lines are left out with a warning."""
-        lines = Metrics(self.folder / "metrics.jsonl")
+        lines = self.lines()
         found = list(lines)
-        if problem := self.problem(lines):
-            warnings.warn(f"{problem} in {self.folder}, and left out.", stacklevel=2)
+        if lines.problem:
+            warnings.warn(f"{lines.problem} in {self.folder}, and left out.", stacklevel=2)
         return found
-
-    def problem(self, lines: Metrics) -> str | None:
-        """Why lines that were read are not what was logged; None if they are."""
-        logged = 0
-        with suppress(DamagedCheckpointError, IndexError):
-            logged = read_state(self.checkpoints, self.steps()[-1]).get("lines", 0)
-        return lines.missing(logged)
 
     def steps(self) -> list[int]:
         return checkpoint_steps_in(self.checkpoints)
@@ -174,18 +171,7 @@ class Run:
 
         The system releases the lock however the process ends.
         """
-        path = self.folder / ".lock"
-        try:
-            lock = FileLock(path).acquire(timeout=0)
-        except Timeout:
-            raise RunError(
-                f"Another process is training in {self.folder}{_holder(path)}: "
-                "wait for it, or choose another folder."
-            ) from None
-        with lock:
-            since = time.strftime("%Y-%m-%d %H:%M:%S")
-            with self._writing(".lock"):
-                path.write_text(f"{os.getpid()} {since}\n", encoding="utf-8")
+        with files.only_one(self.folder, "training", RunError):
             files.clean(self.folder)
             files.clean(self.checkpoints)
             self._set_aside()
@@ -217,19 +203,16 @@ class Run:
     def rewind(self, step: int, logged: int = 0) -> None:
         """Forget what was logged after `step`; up to there, `logged` lines were."""
         path = self.folder / "metrics.jsonl"
-        lines = Metrics(path)
+        lines = Metrics(path, logged)
         kept = path.with_name(f"{files.TEMPORARY}{path.name}")
         with self._writing("metrics.jsonl"):
             with kept.open("w", encoding="utf-8") as file:
                 count = sum(bool(file.write(written(one))) for one in lines if one["step"] <= step)
-            problem = lines.missing(logged if step >= 0 else 0)
-            if problem and lines.damaged:
-                aside = files.aside(path).name
-                self._warn("", f"{problem}: set aside as {aside}, the others are kept")
-            if path.exists() or count:
-                files.sync(kept)
-                kept.replace(path)
-            kept.unlink(missing_ok=True)
+            if lines.problem and step >= 0:
+                aside = files.aside(path).name if path.exists() else "nothing"
+                said = f"{lines.problem}: the file is kept as {aside}, and what is whole goes on"
+                warnings.warn(f"{self.folder}: {said}.", stacklevel=2)
+            kept.replace(path)
         self._logged = max(count, logged)
 
     def log(self, line: Mapping[str, Any]) -> None:
@@ -262,8 +245,7 @@ class Run:
             files.write_json(self.folder / "finished.json", result, checked=True)
 
     def _warn(self, name: str, text: str) -> None:
-        said = f"{name} in {self.folder} is damaged {text}" if name else f"{self.folder}: {text}"
-        warnings.warn(f"{said}.", stacklevel=3)
+        warnings.warn(f"{name} in {self.folder} is damaged {text}.", stacklevel=3)
 
     def _writing(self, what: str):
         steps = self.steps()
@@ -294,15 +276,6 @@ def _require_inside(folder: Path) -> None:
         path = folder / name
         if path.is_symlink() and folder.resolve() not in path.resolve().parents:
             raise RunError(f"{path} is a link to a file outside the run: put that file there.")
-
-
-def _holder(lock: Path) -> str:
-    """Who has a lock, as far as the file tells."""
-    try:
-        number, _, since = lock.read_text(encoding="utf-8").strip().partition(" ")
-    except (OSError, ValueError):
-        return ""
-    return f" (process {int(number)}, since {since})" if number.isdecimal() else ""
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 def make_accelerator() -> Accelerator:
@@ -45,8 +45,9 @@ def using_threads(count: int | None) -> Iterator[None]:
 class Interrupt:
     """`with Interrupt() as interrupt:` notes the first Ctrl-C in `asked`; the second one stops.
 
-    So does SIGTERM, which clusters send before they take a machine away. Only a main thread can
-    listen to signals; elsewhere nothing is ever asked.
+    So do SIGTERM, which clusters send before they take a machine away, and SIGHUP, which a terminal
+    sends when it closes; `nohup` has the latter ignored. Only a main thread can listen to signals;
+    elsewhere nothing is ever asked.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,10 @@ class Interrupt:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+            for name in SIGNALS:
+                number = getattr(signal, name, None)  # Windows lacks one
+                if number and (name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN):
+                    self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
