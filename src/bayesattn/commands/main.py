@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):  # a terminal may lack ✓: that is no reason to stop
             stream.reconfigure(errors="replace")
     try:
-        with _stopping():
+        with stopping():
             return _run(words)
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _stopping() -> Iterator[None]:
+def stopping() -> Iterator[None]:
     """SIGTERM, and SIGHUP unless it is ignored, stop a command as Ctrl-C does."""
 
     def stop(*_: object) -> None:

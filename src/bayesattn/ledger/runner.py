@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,13 +53,10 @@ def run_claims(
         again: measure what was measured before; models are not trained again.
         tell: called whenever a job has ended, and about every second.
     """
-    engine = engine or Here()
-    try:
+    with closing(engine or Here()) as engine:
         prepare_folder(folder)
-        with only_one(folder, "measuring claims"):
+        with only_one(folder, "measuring claims"), closing(engine):  # workers stop before the next
             yield from _recorded(studies, tier, folder, seeds, engine, again, tell)
-    finally:
-        engine.close()
 
 
 def _recorded(

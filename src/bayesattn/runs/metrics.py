@@ -15,7 +15,7 @@ from bayesattn import files
 class Metrics:
     """The lines of a file, read as a stream; what is damaged is left out and counted.
 
-    At least `logged` lines were written. A line that is being written, without its end, is none yet.
+    At least `logged` lines were written. One that is being written, without its end, is none yet.
     """
 
     def __init__(self, path: Path, logged: int = 0) -> None:
