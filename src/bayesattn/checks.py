@@ -2,9 +2,22 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
-from typing import Any, Self, TypeVar
+from functools import cache
+from types import UnionType
+from typing import (
+    Any,
+    Literal,
+    Self,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import torch
 from torch import Tensor
@@ -15,7 +28,7 @@ T = TypeVar("T")
 def at_least(name: str, value: object, minimum: int) -> int:
     """`value` if it is an integer of at least `minimum`, an error naming it otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise ValueError(f"{name} must be an integer of at least {minimum}, not {value!r}")
+        raise ValueError(f"{name} must be an integer of at least {minimum}, not {shortened(value)}")
     return value
 
 
@@ -28,12 +41,14 @@ def fields_at_least(record: object, **minima: int) -> None:
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     """`value` if it is one of the `allowed` words, an error naming them otherwise."""
     if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {shortened(value)}")
     return value
 
 
 def registered(kind: str, name: str, registry: Mapping[str, T]) -> T:
     """What `registry` holds under `name`, an error with the nearest name otherwise."""
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a {kind} is a text, not {shortened(name)}")
     if name not in registry:
         near = difflib.get_close_matches(name, registry, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
@@ -49,14 +64,85 @@ def unknown(kind: str, name: str, names: Iterable[str], owner: str) -> ValueErro
 
 
 class Strict:
-    """Base of dataclasses that refuse an unknown field with the name of the nearest one."""
+    """Base of dataclasses that refuse an unknown field with the name of the nearest one.
 
-    def __new__(cls, **given: Any) -> Self:
+    A value of another kind than its field is refused, too, before anything is computed with it.
+    """
+
+    def __new__(cls, *values: Any, **given: Any) -> Self:
         names = [field.name for field in fields(cls)]  # pyright: ignore[reportArgumentType]
         for name in given:
             if name not in names:
                 raise unknown("field", name, names, cls.__name__)
+        check_kinds(cls, dict(zip(names, values, strict=False)) | given)
         return super().__new__(cls)
+
+
+MOST = 2**63
+"""No field of a config holds a larger number: not even torch could."""
+
+
+def check_kinds(cls: Any, given: Mapping[str, Any]) -> None:
+    """Refuse values that are not what the fields of a class are declared to hold."""
+    for name, value in given.items():
+        kind = _kinds(cls).get(name, Any)
+        if not _is_a(kind, value):
+            raise ValueError(f"{name} must be {_words(kind)}, not {shortened(value)}")
+
+
+def shortened(value: object) -> str:
+    """A value as Python writes it, in one line of a sentence."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**30:
+        return "a number of more than 30 digits"  # Python itself refuses to write the longest
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+@cache
+def _kinds(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _is_a(kind: Any, value: object) -> bool:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_is_a(one, value) for one in inner)
+    if origin is Literal:
+        return isinstance(value, Hashable) and value in inner
+    if kind in (int, float):
+        numbers = (int, float) if kind is float else int
+        known = isinstance(value, numbers) and not isinstance(value, bool)
+        return known and (isinstance(value, float) or abs(value) <= MOST)
+    if kind in (str, bool, type(None), None):
+        return value is None if kind in (type(None), None) else isinstance(value, kind)
+    if origin is tuple or origin is list:  # JSON has lists only
+        listed = isinstance(value, list | tuple)
+        return listed and all(_is_a(inner[0], one) for one in cast(Sequence[object], value))
+    if dict in (origin, kind) or is_typeddict(kind):
+        return isinstance(value, dict) and all(
+            isinstance(name, str) for name in cast(dict[object, object], value)
+        )
+    return True
+
+
+def _words(kind: Any) -> str:
+    """A kind in words.
+
+    >>> _words(int | str | None), _words(Literal["a", "b"]), _words(tuple[float, ...])
+    ('an integer, a text or nothing', "'a' or 'b'", 'a list of numbers')
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        *some, last = dict.fromkeys(map(_words, inner))
+        return f"{', '.join(some)} or {last}" if some else last
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
+    if origin in (tuple, list):
+        return "a list of numbers" if inner[0] in (int, float) else "a list"
+    if dict in (origin, kind) or is_typeddict(kind):
+        return "a table whose keys are texts"
+    names = {int: "an integer", float: "a number", str: "a text", bool: "True or False"}
+    return names.get(kind, "nothing")
 
 
 def changed_fields(record: Any) -> dict[str, Any]:
@@ -71,11 +157,19 @@ def changed_fields(record: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(record).items() if value != defaults[name]}
 
 
+LONGEST = 2**40
+"""Tokens or steps."""
+
+
 def length_multiple(word: str, unit: int) -> float:
     """How many units "10x", or a number such as "50", is long; 0 for what is no length."""
     if times := re.fullmatch(r"(\d+(?:\.\d+)?)x", word):
-        return float(times[1])
-    return int(word) / unit if re.fullmatch(r"\d+", word) else 0.0
+        multiple = float(times[1])
+    else:
+        multiple = float(word) / unit if re.fullmatch(r"\d+", word) else 0.0
+    if multiple * unit > LONGEST:
+        raise ValueError(f"{shortened(word)} is longer than {LONGEST:,}, which nothing here can be")
+    return multiple
 
 
 def readable(values: Tensor) -> bool:

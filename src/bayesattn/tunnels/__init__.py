@@ -54,4 +54,4 @@ def make_tunnel(name: str, **fields: Any) -> Tunnel:
             raise ValueError(
                 f"the {name} tunnel has no field {field!r}; its fields are: {', '.join(allowed)}"
             )
-    return kind(**fields)
+    return kind(**fields).require_room()

@@ -21,6 +21,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from bayesattn.checks import Strict, shortened
+
+LONGEST = 2**31
+"""No size of a tunnel may be larger."""
+ROOM = 2**33
+"""Bytes of one sequence with its posterior; a tunnel that takes more is refused."""
 TOLERANCE = 1e-12
 """Two computations of the same posterior may differ by this much rounding."""
 CHECKED = 32
@@ -76,7 +82,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tunnel(ABC):
+class Tunnel(Strict, ABC):
     """Base of all tunnels."""
 
     name: ClassVar[str]
@@ -88,6 +94,23 @@ class Tunnel(ABC):
             cls.name = name
         if stretches is not None:
             cls.stretches = stretches
+
+    def __new__(cls, *values: Any, **given: Any) -> Self:
+        for value in (*values, *given.values()):
+            if isinstance(value, int) and abs(value) >= LONGEST:
+                raise ValueError(f"sizes of a tunnel lie below {LONGEST:,}, not {shortened(value)}")
+        return super().__new__(cls, *values, **given)
+
+    def require_room(self) -> Self:
+        """Itself, if one of its sequences fits into memory with its posterior."""
+        shape = self.shape
+        taken = 4 * shape.positions * (shape.features or 1) + 8 * self.horizon * shape.outcomes
+        if taken > ROOM:
+            raise ValueError(
+                f"one sequence of this {self.name} tunnel takes {taken / 2**30:,.0f} GiB, more "
+                f"than {ROOM >> 30}: choose smaller sizes"
+            )
+        return self
 
     @property
     @abstractmethod
@@ -152,7 +175,7 @@ class Tunnel(ABC):
         if not 0 < factor < math.inf:
             raise ValueError(f"factor must be positive and finite, not {factor}")
         longer = max(1, round(getattr(self, self.stretches) * factor))
-        return dataclasses.replace(self, **{self.stretches: longer})
+        return dataclasses.replace(self, **{self.stretches: longer}).require_room()
 
     def label_tokens(self, labels: Tensor) -> Tensor | None:
         """The input tokens that would spell `labels`.
