@@ -74,7 +74,7 @@ class Strict:
         for name in given:
             if name not in names:
                 raise unknown("field", name, names, cls.__name__)
-        check_kinds(cls, dict(zip(names, values, strict=False)) | given)
+        check_kinds(_kinds(cls), dict(zip(names, values, strict=False)) | given)
         return super().__new__(cls)
 
 
@@ -82,10 +82,10 @@ MOST = 2**63
 """No field of a config holds a larger number: not even torch could."""
 
 
-def check_kinds(cls: Any, given: Mapping[str, Any]) -> None:
-    """Refuse values that are not what the fields of a class are declared to hold."""
+def check_kinds(kinds: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse values that are not of the kinds that fields are declared to hold."""
     for name, value in given.items():
-        kind = _kinds(cls).get(name, Any)
+        kind = kinds.get(name, Any)
         if not _is_a(kind, value):
             raise ValueError(f"{name} must be {_words(kind)}, not {shortened(value)}")
 

@@ -13,12 +13,14 @@ from transformers.modeling_rope_utils import RopeParameters
 
 from bayesattn.attention import KERNELS, SCOPES
 from bayesattn.attention.log_temperature import check_scale
-from bayesattn.checks import unknown
+from bayesattn.checks import check_kinds, shortened, unknown
 from bayesattn.encodings import ENCODINGS, POSITION_INITS, ROPE_TYPES
 from bayesattn.models.far import LOCAL_WINDOW, far_layers, local_options, mixed_options
 from bayesattn.priors import PRIORS, make_prior
 from bayesattn.priors.forget_gate import check_time
 
+MOST = {"num_hidden_layers": 1000, "num_attention_heads": 2**16}
+"""No model has more, and finding out what so many would take takes for ever."""
 _POSITIVE = (
     "vocab_size",
     "hidden_size",
@@ -171,6 +173,10 @@ class BayesConfig(PreTrainedConfig):
         # PreTrainedConfig keeps any extra keyword: a misspelt setting would have no effect.
         for name in _unknown(kwargs):
             raise unknown("setting", name, _FIELDS, "BayesConfig")
+        check_kinds(_OWN, {name: getattr(self, name) for name in _OWN})
+        for name, most in MOST.items():
+            if (value := getattr(self, name)) > most:
+                raise ValueError(f"{name} must be at most {most:,}, not {shortened(value)}")
         if self.head_dim is None and self.num_attention_heads > 0:
             if self.hidden_size % self.num_attention_heads:
                 raise ValueError(
@@ -326,6 +332,7 @@ class BayesConfig(PreTrainedConfig):
 
 
 _FIELDS = [field.name for field in fields(BayesConfig)]
+_OWN = {name: kind for name, kind in BayesConfig.__annotations__.items() if name in _FIELDS}
 
 
 def _unknown(settings: Iterable[str]) -> list[str]:

@@ -40,6 +40,7 @@ from transformers.integrations.gguf.reader import (
 from transformers.utils import logging
 
 import bayesattn.models  # noqa: F401  (our own models are known to transformers from here on)
+from bayesattn.models.bounds import require_memory, require_sane
 from bayesattn.models.source import Source, SourceError
 
 ENCODERS = ("ForMaskedLM", "Classification", "QuestionAnswering", "ForPreTraining", "EncoderModel")
@@ -130,6 +131,7 @@ def read_model(source: Source, config: PreTrainedConfig, settings: Mapping[str, 
 
 
 def fresh_model(config: PreTrainedConfig, seed: int, settings: Mapping[str, Any]) -> Any:
+    require_memory(config, "A model with this config")
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config, **settings)
@@ -159,6 +161,7 @@ def read_config(source: Source, changes: Mapping[str, Any] | None = None) -> Any
     if config.is_encoder_decoder or encodes:
         what = names[0] if names else type(config).__name__.removesuffix("Config")
         raise _not_causal(source.name, what)
+    require_sane(config, source)
     return _changed(config, changes)
 
 
@@ -187,7 +190,11 @@ def fetch(source: Source, call: Callable[..., Any]) -> Any:
 
     It takes the arguments of `from_pretrained` that say where to look.
     """
-    where = {"pretrained_model_name_or_path": source.location, "revision": source.revision}
+    where: dict[str, Any] = {
+        "pretrained_model_name_or_path": source.location,
+        "revision": source.revision,
+        "trust_remote_code": False,  # left open, transformers would ask on the terminal
+    }
     if source.revision is None:
         del where["revision"]
     with quiet():
