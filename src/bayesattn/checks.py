@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from functools import cache
 from types import UnionType
@@ -107,8 +107,8 @@ def _is_a(kind: Any, value: object) -> bool:
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return any(_is_a(one, value) for one in inner)
-    if origin is Literal:
-        return isinstance(value, Hashable) and value in inner
+    if origin is Literal:  # which of the words, classes check themselves
+        return type(value) in map(type, inner)
     if kind in (int, float):
         numbers = (int, float) if kind is float else int
         known = isinstance(value, numbers) and not isinstance(value, bool)
@@ -128,15 +128,15 @@ def _is_a(kind: Any, value: object) -> bool:
 def _words(kind: Any) -> str:
     """A kind in words.
 
-    >>> _words(int | str | None), _words(Literal["a", "b"]), _words(tuple[float, ...])
-    ('an integer, a text or nothing', "'a' or 'b'", 'a list of numbers')
+    >>> _words(int | str | None), _words(Literal["a"]), _words(tuple[float, ...])
+    ('an integer, a text or nothing', 'a text', 'a list of numbers')
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         *some, last = dict.fromkeys(map(_words, inner))
         return f"{', '.join(some)} or {last}" if some else last
     if origin is Literal:
-        return " or ".join(map(repr, inner))
+        return _words(type(inner[0]))
     if origin in (tuple, list):
         return "a list of numbers" if inner[0] in (int, float) else "a list"
     if dict in (origin, kind) or is_typeddict(kind):

@@ -141,7 +141,7 @@ def test_information_is_never_lost(alphabet, length, replacement, seed):
 
 def test_bad_sizes_are_refused_in_one_sentence():
     for alphabet in (1, 0, -3, 2.5, True):
-        with pytest.raises(ValueError, match="alphabet must be an integer of at least 2"):
+        with pytest.raises(ValueError, match="alphabet must be an integer"):
             Bijection(alphabet)
     with pytest.raises(ValueError, match="length must be an integer of at least 1, not 0"):
         Bijection(4, 0)

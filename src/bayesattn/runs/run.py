@@ -111,23 +111,23 @@ class Run:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Empty if it is damaged: it is there for the record."""
-        try:
-            return _read(self.folder / "environment.json")
-        except (OSError, ValueError):
-            return {}
+        """Empty if it is damaged, with a warning: it is there for the record."""
+        return self._decoration("environment.json") or {}
 
     @property
     def finished(self) -> dict[str, Any] | None:
         """step, stopped, metrics and seconds of a complete run, or None."""
+        return self._decoration("finished.json")
+
+    def _decoration(self, name: str) -> dict[str, Any] | None:
+        """What a file holds that training can do without; None if it is lost or damaged."""
         try:
-            found = _read(self.folder / "finished.json")
+            return _read(self.folder / name)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            self._warn("finished.json", f"({error}), as if the run were not complete")
+            self._warn(name, f"({error}) and not read")
             return None
-        return found
 
     def lines(self) -> Metrics:
         """What was logged, as a stream."""
