@@ -158,7 +158,9 @@ class Probe(Asking):
     def _prompts(self, subject: Subject) -> PromptSet:
         if self.prompts is not None:
             texts = sets.read_prompts(self.prompts)
-            return sets.given(subject, texts, self.prompts.name, f"the lines of {self.prompts}")
+            return sets.given(
+                subject, texts, self.prompts.name, f"lines of {self.prompts}, at most {sets.MOST:,}"
+            )
         if self.domain == sets.AUTHORS:
             return sets.released(subject)
         return sets.sample(
