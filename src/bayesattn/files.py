@@ -59,7 +59,7 @@ def with_checksum(text: str) -> str:
 def parse(text: str) -> Any:
     """JSON without its checksum, if that is right; a ValueError if it is not, or for NaN."""
     try:
-        data = json.loads(text, parse_constant=_refuse)
+        data = _DECODER.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if isinstance(data, dict) and CHECKSUM in data:
@@ -75,6 +75,9 @@ def _digest(text: str) -> str:
 
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is no number that was written")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def write_text(path: Path, text: str) -> None:

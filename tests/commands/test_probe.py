@@ -210,7 +210,9 @@ def test_prompts_of_a_file_and_those_of_the_authors(models, capsys, folder):
     (folder / "mine.txt").write_text("\n".join(f"the number is {n} and" for n in range(9)))
     assert command(models[0], "--draws", "5", "--prompts", "mine.txt", "--json", "-") == 0
     (one,) = json.loads(capsys.readouterr().out)["models"]
-    assert one["prompts"]["prompts"] == 9 and one["prompts"]["rule"] == "the lines of mine.txt"
+    assert one["prompts"]["prompts"] == 9 and one["prompts"]["rule"] == (
+        "the lines of mine.txt, at most 2,000 of them"
+    )
     assert command(models[0], "--draws", "5", "--domain", "authors", "--json", "-") == 0
     (one,) = json.loads(capsys.readouterr().out)["models"]
     assert one["prompts"]["prompts"] == 13 and one["skipped"] == {}

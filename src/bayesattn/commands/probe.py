@@ -158,9 +158,8 @@ class Probe(Asking):
     def _prompts(self, subject: Subject) -> PromptSet:
         if self.prompts is not None:
             texts = sets.read_prompts(self.prompts)
-            return sets.given(
-                subject, texts, self.prompts.name, f"lines of {self.prompts}, at most {sets.MOST:,}"
-            )
+            rule = f"the lines of {self.prompts}, at most {sets.MOST:,} of them"
+            return sets.given(subject, texts, self.prompts.name, rule)
         if self.domain == sets.AUTHORS:
             return sets.released(subject)
         return sets.sample(
