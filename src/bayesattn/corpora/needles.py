@@ -21,6 +21,7 @@ import torch
 from torch import Generator, Tensor
 from transformers import PreTrainedTokenizerBase
 
+from bayesattn.checks import LONGEST, check_kinds, shortened
 from bayesattn.corpora.forms import Form, number_field, word_field
 from bayesattn.corpora.sentences import FILLER, KINDS, VALUES, WORDS, Kind, Values, wording
 from bayesattn.corpora.text import CorpusError
@@ -58,6 +59,9 @@ class Haystack:
             return places
         back = self.back[(starts[:, None] + places) % len(self.loop)]
         return (places - back).clamp(min=0)
+
+
+MOST_DIGITS, MOST_SAMPLES = 100, 10**6
 
 
 @dataclass(frozen=True)
@@ -176,8 +180,15 @@ class NeedleMaker:
             samples: see `depths`.
             seed: the same prompts for the same seed and length, whatever else is asked for.
         """
-        if samples < 1:
-            raise CorpusError(f"samples must be 1 or more, not {samples}.")
+        check_kinds(
+            {"length": int, "samples": int, "seed": int, "depths": list[float] | str},
+            {"length": length, "samples": samples, "seed": seed, "depths": depths},
+        )
+        for name, given, most in (("length", length, LONGEST), ("samples", samples, MOST_SAMPLES)):
+            if not 1 <= given <= most:
+                raise CorpusError(f"{name} must be 1 or more and at most {most:,}, not {given}.")
+        if isinstance(depths, str) and depths != "equidistant":
+            raise CorpusError(f"depths are numbers from 0 to 1, or equidistant, not {depths!r}.")
         if depths == "equidistant":
             depth = torch.linspace(0, 1, samples, dtype=torch.float64)
         else:
@@ -264,12 +275,18 @@ class NeedleMaker:
 
 
 def _check(kind: str, digits: int, values: str, haystack: Tensor | None) -> None:
+    check_kinds(
+        {"kind": str, "digits": int, "values": str},
+        {"kind": kind, "digits": digits, "values": values},
+    )
+    if haystack is not None and not isinstance(haystack, Tensor):
+        raise CorpusError(f"haystack is a tensor of tokens, not {shortened(haystack)}.")
     if kind not in KINDS:
         raise CorpusError(f"unknown needle {kind!r}; choose one of {', '.join(KINDS)}.")
     if values not in VALUES:
         raise CorpusError(f"values must be {' or '.join(VALUES)}, not {values!r}.")
-    if digits < 1:
-        raise CorpusError(f"digits must be 1 or more, not {digits}.")
+    if not 1 <= digits <= MOST_DIGITS:
+        raise CorpusError(f"digits must be 1 to {MOST_DIGITS}, not {digits}.")
     if kind == "essay" and haystack is None:
         raise CorpusError("An essay needle needs a haystack of running text.")
     if kind in ("passkey", "noise") and haystack is not None:

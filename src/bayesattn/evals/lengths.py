@@ -1,6 +1,6 @@
 """Lengths as people write them: "10x" of the training length, or a number of tokens or steps."""
 
-from bayesattn.checks import length_multiple
+from bayesattn.checks import length_multiple, shortened
 from bayesattn.tunnels.base import Tunnel
 
 
@@ -8,7 +8,9 @@ def stretch(tunnel: Tunnel, length: str) -> Tunnel:
     """`tunnel` at a length such as "10x", a multiple of its own, or "50", a number of steps."""
     factor = length_multiple(length, tunnel.horizon)
     if factor == 0:
-        raise ValueError(f"length is a multiple such as 10x or a number of steps, not {length!r}")
+        raise ValueError(
+            f"length is a multiple such as 10x or a number of steps, not {shortened(length)}"
+        )
     longer = tunnel if factor == 1 else tunnel.stretched(factor)
     if length.isdigit() and longer.horizon != int(length):
         raise ValueError(
@@ -27,7 +29,7 @@ def token_lengths(text: str, trained: int) -> dict[str, int]:
         lengths[word] = round(length_multiple(word, trained) * trained)
         if lengths[word] < 1:
             raise ValueError(
-                f"a length is a multiple such as 8x or a number of tokens, not {word!r}"
+                f"a length is a multiple such as 8x or a number of tokens, not {shortened(word)}"
             )
     if not lengths:
         raise ValueError("name at least one length, such as 1x,2x,4x")
