@@ -1,10 +1,10 @@
 """Kills work with signal 9 at random moments and lets it go on. A program of its own.
 
-python -m tests.robust.killing tunnel|language|passkey|claims|engine FOLDER KILLS SEED
+python -m tests.robust.killing FOLDER SEED KIND=KILLS …
 
 Everything is imported once; each life is a fork. A life may be killed several times. Prints, as
-JSON, how the work ended that nobody disturbed, how each killed one ended, and what was there when
-they died.
+JSON and by kind, how the work ended that nobody disturbed, how each killed one ended, and what was
+there when they died. Kinds are tunnel, language, passkey, claims, engine.
 """
 
 import json
@@ -124,10 +124,19 @@ def there(folder):
     return sorted((path.name, path.stat().st_size) for path in paths)
 
 
-def main(kind, folder, kills, seed):
+def main(folder, seed, wanted):
     torch.set_num_threads(1)
-    os.environ["BAYESATTN_RUNS"] = str(folder)
-    write_corpus(folder / "text.jsonl")
+    found = {}
+    for kind, kills in wanted.items():
+        own = folder / kind
+        own.mkdir()
+        os.environ["BAYESATTN_RUNS"] = str(own)
+        write_corpus(own / "text.jsonl")
+        found[kind] = killed(kind, own, kills, seed)
+    print(json.dumps(found))
+
+
+def killed(kind, folder, kills, seed):
     work, chance = KINDS[kind](kind), random.Random(seed)
     start = time.perf_counter()
     assert wait(live(work, folder / "whole")) == 0
@@ -146,8 +155,9 @@ def main(kind, folder, kills, seed):
         assert wait(live(work, life)) == 0
         endings.append(work.ending(life))
     whole = work.ending(folder / "whole")
-    print(json.dumps({"whole": whole, "endings": endings, "moments": moments}))
+    return {"whole": whole, "endings": endings, "moments": moments}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    pairs = (word.split("=") for word in sys.argv[3:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), {kind: int(kills) for kind, kills in pairs})
