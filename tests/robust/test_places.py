@@ -59,7 +59,7 @@ def commands(folder):
     yield ["report", "zoo", "--output", folder / "page.html"]
     yield ["prior", "draw", "ggd", "--output", folder / "prior.png"]
     if TORTURE:
-        language = ["lm", "train", "nano", "--steps", "2", "--batch-size", "2"]
+        language = ["lm", "train", "tiny", "--size", "nano", "--steps", "2", "--batch-size", "2"]
         yield [*language, "--out", folder / "lm"]
         yield ["claims", "run", "bam-size", "--workers", "1", "--out", folder / "out"]
 
