@@ -9,11 +9,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test check results screenshots bench docs install clean
+.PHONY: help demo test torture check results screenshots bench docs install clean
 
 help:
 	@echo "make demo    run the quick tier of every claim and write the report"
 	@echo "make test    run the tests"
+	@echo "make torture all attacks of tests/robust, for hours: kills, damage, hostile input, loads"
 	@echo "make check   ruff, formatting, pyright"
 	@echo "make results write the README's table and the claim pages from the recorded ledger"
 	@echo "make screenshots  picture its page for the documentation"
@@ -28,6 +29,9 @@ demo: $(VENV)/.installed
 # One thread for each worker: two workers on two cores beat one worker with two threads.
 test: $(VENV)/.tested
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+torture: $(VENV)/.tested
+	@OMP_NUM_THREADS=1 BAYESATTN_TORTURE=1 $(BIN)/python -m pytest tests/robust $(ARGS)
 
 check: $(VENV)/.tested
 	$(BIN)/ruff check .
