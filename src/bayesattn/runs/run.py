@@ -33,8 +33,6 @@ from bayesattn.system import commit, environment
 
 NOT_COMPARED = ("command", "training.track")
 """Parts of a config that do not decide the result."""
-PARTS = {"tunnel", "architecture", "language", "training", "data", "command"}
-"""What a config may hold."""
 FILES = ("config.json", "environment.json", "finished.json", "metrics.jsonl")
 Reader = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -260,8 +258,6 @@ def _read(path: Path) -> dict[str, Any]:
     found = files.read_json(path)
     if not isinstance(found, dict):
         raise ValueError("it is no object")
-    if path.name == "config.json" and (strange := found.keys() - PARTS):
-        raise ValueError(f"no run has {min(strange)!r}")
     if path.name == "finished.json":
         kinds = {"step": int, "stopped": str, "metrics": dict, "seconds": (int, float)}
         for name, kind in kinds.items():

@@ -1,0 +1,42 @@
+"""Every byte of what has a checksum counts."""
+
+import json
+
+import pytest
+
+from bayesattn import files
+
+DATA = {"step": 3, "text": 'ünï"code\\', "deep": {"checksum": 1, "list": [0.1, -2e-9, None, True]}}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("data", [DATA, {}, {"a": 1}])
+def test_no_bit_can_be_flipped(data, indent):
+    text = files.with_checksum(json.dumps(data, indent=indent, ensure_ascii=False))
+    assert files.parse(text) == data
+    assert json.loads(text).keys() == {*data, "checksum"}  # for other programs it is JSON
+    for place in range(len(text)):
+        for bit in range(7):
+            changed = text[:place] + chr(ord(text[place]) ^ 1 << bit) + text[place + 1 :]
+            try:
+                assert files.parse(changed) == data  # white space after the checksum
+            except ValueError:
+                continue
+
+
+def test_what_was_written_before_there_were_checksums_is_read():
+    assert files.parse(json.dumps(DATA)) == DATA
+    assert files.parse('{"commit": "0123456789ab"}') == {"commit": "0123456789ab"}
+    assert files.parse("[1, 2]") == [1, 2]
+
+
+@pytest.mark.parametrize("text", ["NaN", '{"a": Infinity}', "[" * 100_000, "", "{"])
+def test_what_is_no_json_is_a_value_error(text):
+    with pytest.raises(ValueError):
+        files.parse(text)
+
+
+def test_a_field_after_the_checksum_is_a_change():
+    text = files.with_checksum('{"a": 1}')
+    with pytest.raises(ValueError, match="changed after it was written"):
+        files.parse(text[:-1] + ', "b": 2}')
