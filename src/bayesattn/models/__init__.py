@@ -10,17 +10,24 @@ from bayesattn.models.retrofit import (
     retrofit,
     save_prior_state_dict,
 )
+from bayesattn.models.retrofitted import RetrofitConfig, RetrofittedForCausalLM, RetrofittedModel
 from bayesattn.models.transformer import BayesForCausalLM, BayesModel
 
 AutoConfig.register("bayesattn", BayesConfig, exist_ok=True)
 AutoModel.register(BayesConfig, BayesModel, exist_ok=True)
 AutoModelForCausalLM.register(BayesConfig, BayesForCausalLM, exist_ok=True)
+AutoConfig.register("bayesattn_retrofit", RetrofitConfig, exist_ok=True)
+AutoModel.register(RetrofitConfig, RetrofittedModel, exist_ok=True)
+AutoModelForCausalLM.register(RetrofitConfig, RetrofittedForCausalLM, exist_ok=True)
 
 __all__ = [
     "SIZES",
     "BayesConfig",
     "BayesForCausalLM",
     "BayesModel",
+    "RetrofitConfig",
+    "RetrofittedForCausalLM",
+    "RetrofittedModel",
     "load_prior_state_dict",
     "parameter_groups",
     "prior_state_dict",
