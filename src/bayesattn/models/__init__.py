@@ -3,7 +3,7 @@
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from bayesattn.models.config import SIZES, BayesConfig
-from bayesattn.models.optim import parameter_groups
+from bayesattn.models.optim import UndecayedPriors, parameter_groups
 from bayesattn.models.retrofit import (
     load_prior_state_dict,
     prior_state_dict,
@@ -28,6 +28,7 @@ __all__ = [
     "RetrofitConfig",
     "RetrofittedForCausalLM",
     "RetrofittedModel",
+    "UndecayedPriors",
     "load_prior_state_dict",
     "parameter_groups",
     "prior_state_dict",

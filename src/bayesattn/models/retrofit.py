@@ -92,9 +92,20 @@ def retrofit(
         if ssmax:
             layer.ssmax = copy.deepcopy(ssmax).to(device)
         layer.exempt, layer.kernel = exempt, kernel
+        layer.register_forward_pre_hook(_keep_attention)
     anything: Any = model
     anything.save_pretrained = Saver(model, made_with)
     return model
+
+
+def _keep_attention(layer: Any, _: object) -> None:
+    """Refuse attention of transformers' own, which would leave out the prior without a word."""
+    chosen = str(layer.config._attn_implementation)
+    if chosen == "eager" or any(name in chosen for name in ("sdpa", "flash", "flex")):
+        raise ValueError(
+            f"attention {chosen!r} would leave out the priors of this retrofitted model: call "
+            f"model.set_attn_implementation({NAME!r})"
+        )
 
 
 def prior_state_dict(model: nn.Module) -> dict[str, Tensor]:

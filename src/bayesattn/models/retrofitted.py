@@ -46,9 +46,9 @@ class RetrofitConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Turn the host's config into one."""
-        if isinstance(self.text_config, dict):
-            self.text_config = _host_config(self.text_config)
+        host = self.__dict__.pop("text_config")  # what transformers fills in here is not for it
         super().__post_init__(**kwargs)
+        self.text_config = _host_config(host) if isinstance(host, dict) else host
 
     def __getattr__(self, name: str) -> Any:
         """Of the host, so that whoever asks for hidden_size finds it."""

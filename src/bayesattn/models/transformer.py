@@ -11,6 +11,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
+import bayesattn
 from bayesattn.attention import SSMax
 from bayesattn.checks import readable
 from bayesattn.encodings import ENCODINGS, Learned
@@ -22,6 +23,7 @@ from bayesattn.models.layers import (
     BayesDecoderLayer,
     build_prior,
     full_precision,
+    in_use,
     keep_frozen,
     shared_table,
 )
@@ -97,6 +99,7 @@ class BayesPreTrainedModel(PreTrainedModel):
         folder = Path(save_directory)
         if kwargs.get("is_main_process", True) and not folder.is_file():
             write_beside_weights(folder)
+        self.config.bayesattn_version = bayesattn.__version__
         self.config.auto_map = {name: f"{CODE}.{kind}" for name, kind in AUTO_MAP.items()}
         return super().save_pretrained(save_directory, *args, **kwargs)
 
@@ -186,9 +189,10 @@ class BayesModel(BayesPreTrainedModel):
         positions = layouts[0].positions
         x = self.encoding.embed(x, positions)
         rotation = self.encoding.rotation(positions, x.dtype)
-        shared = self.prior  # as it is where one token is decoded: then its table is prepared
+        prior = in_use(self.prior)
+        shared = prior  # as it is where one token is decoded: then its table is prepared
         if x.shape[1] > 1 or torch.is_grad_enabled():
-            shared = shared_table(self.prior, layouts[0].length)
+            shared = shared_table(prior, layouts[0].length)
         output_attentions = kwargs.get("output_attentions")
         if output_attentions is None:
             output_attentions = self.config.output_attentions
