@@ -156,6 +156,8 @@ def attend(
     last = q[:, :, parts[-1].queries]
     check.check_place(last, k, parts[-1].offset, window, exempt)
     check.check_scale(scale)
+    if scale is not None and scale <= 0:  # torch scales what it has masked: -inf times -1 is inf
+        q, scale = (-q, -scale) if scale else (0 * q, 1.0)
     end = parts[-1].offset + last.shape[2]
     check.check_first(q, end, documents, padding)
     plain = forget is None and sink is None and score_mod is None
@@ -210,14 +212,12 @@ def _again(
     kernel: Kernel,
 ) -> _Result:
     """The result in float64, NaN where an input is none; see `extremes`."""
-    sound, flat = extremes.finite(q, k, v), isinstance(found, Tensor)
-    if sound and q.dtype is torch.float64:
-        if not extremes.finite(found if flat else found.output):
-            raise ValueError("scores pass 1e308: scale q and k down, not even float64 holds them")
-        return found
-    if kernel == "flex" or q[..., 0].numel() * k.shape[2] <= _FEW:
-        kernel = kernel if isinstance(found, Certified) else "dense"
+    sound, certified = extremes.finite(q, k, v), isinstance(found, Certified)
+    if not certified and (kernel == "flex" or q[..., 0].numel() * k.shape[2] <= _FEW):
+        kernel = "dense"
     made = compute(*extremes.cleaned(q, k, v), kernel)
+    if not extremes.finite(made if isinstance(made, Tensor) else made.output):
+        raise ValueError("scores pass 1e308: scale q and k down, not even float64 holds them")
     lost = torch.zeros((), dtype=q.dtype) if sound else extremes.spoilt(q, k, v, seen)
     if isinstance(made, Tensor):
         return made.to(q.dtype) + lost[..., None]
@@ -266,7 +266,7 @@ def _computed(
         return _KERNELS[kernel](q, k, v, terms)
     if not terms.by_distance:
         output = gated(q, k, v, terms)
-        return output if tolerance is None else Certified(output, rounding(q, k, v, terms))
+        return output if tolerance is None else Certified(output, rounding(q, k[:, :, : seen.end], v[:, :, : seen.end], terms))
     if terms.table is None:
         whole = seen.offset == 0 or seen.num_queries == 1
         if whole and seen.first is None and seen.window is None and tolerance is None:
