@@ -88,4 +88,6 @@ def readable(values: Tensor) -> bool:
 
 def under_transforms() -> bool:
     """Whether a transform of torch.func is at work."""
+    if torch.compiler.is_compiling():
+        return False
     return torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
