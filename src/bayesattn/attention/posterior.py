@@ -266,7 +266,10 @@ def _computed(
         return _KERNELS[kernel](q, k, v, terms)
     if not terms.by_distance:
         output = gated(q, k, v, terms)
-        return output if tolerance is None else Certified(output, rounding(q, k[:, :, : seen.end], v[:, :, : seen.end], terms))
+        if tolerance is None:
+            return output
+        read = k[:, :, : seen.end], v[:, :, : seen.end]
+        return Certified(output, rounding(q, *read, terms))
     if terms.table is None:
         whole = seen.offset == 0 or seen.num_queries == 1
         if whole and seen.first is None and seen.window is None and tolerance is None:
