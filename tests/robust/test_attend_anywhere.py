@@ -195,7 +195,7 @@ def test_fork_after_use():
 
 def test_scores_that_no_float64_holds_are_said():
     q, k, v = inputs(dtype=torch.float64)
-    with pytest.raises(ValueError, match="scores pass 1e308"):
+    with pytest.raises(ValueError, match="scores are infinite even in float64"):
         attend(q * 1e200, k * 1e200, v, Laplace(4))
     with pytest.raises(ValueError, match="scale must be a finite number, not nan"):
         attend(q, k, v, scale=float("nan"))

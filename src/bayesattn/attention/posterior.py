@@ -199,7 +199,7 @@ def attend(
     output = found if isinstance(found, Tensor) else found.output
     if extremes.ordinary(q, *read, output, 1.0 if scale is None else scale):
         return found
-    return _again(compute, q, *read, found, seen, kernel)
+    return _again(compute, q, k, v, found, seen, kernel)
 
 
 def _again(
@@ -212,13 +212,16 @@ def _again(
     kernel: Kernel,
 ) -> _Result:
     """The result in float64, NaN where an input is none; see `extremes`."""
-    sound, certified = extremes.finite(q, k, v), isinstance(found, Certified)
+    read = k[:, :, : seen[-1].end], v[:, :, : seen[-1].end]
+    sound, certified = extremes.finite(q, *read), isinstance(found, Certified)
     if not certified and (kernel == "flex" or q[..., 0].numel() * k.shape[2] <= _FEW):
         kernel = "dense"
     made = compute(*extremes.cleaned(q, k, v), kernel)
     if not extremes.finite(made if isinstance(made, Tensor) else made.output):
-        raise ValueError("scores pass 1e308: scale q and k down, not even float64 holds them")
-    lost = torch.zeros((), dtype=q.dtype) if sound else extremes.spoilt(q, k, v, seen)
+        raise ValueError(
+            "scores are infinite even in float64: scale q and k down, or see what score_mod returns"
+        )
+    lost = q.new_zeros(()) if sound else extremes.spoilt(q, *read, seen)
     if isinstance(made, Tensor):
         return made.to(q.dtype) + lost[..., None]
     if isinstance(made, Certified):

@@ -2,7 +2,6 @@
 
 import difflib
 import math
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, ClassVar
@@ -12,12 +11,12 @@ from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
 
-import bayesattn
 from bayesattn.attention import KERNELS, SCOPES
 from bayesattn.attention.log_temperature import check_scale
 from bayesattn.checks import unknown
 from bayesattn.encodings import ENCODINGS, POSITION_INITS, ROPE_TYPES
 from bayesattn.models.far import LOCAL_WINDOW, far_layers, local_options, mixed_options
+from bayesattn.models.folder import check_version
 from bayesattn.priors import PRIORS, make_prior
 from bayesattn.priors.forget_gate import check_time
 
@@ -209,7 +208,7 @@ class BayesConfig(PreTrainedConfig):
         A newer version of bayesattn leaves fields that would be ignored here: these are refused.
         """
         notes = [name for name in _unknown(config_dict) if not _misspelt(name)]
-        _check_version(config_dict.get("bayesattn_version"), notes)
+        check_version(config_dict.get("bayesattn_version"), notes)
         for name in _unknown(kwargs):  # others may be arguments of from_pretrained
             if _misspelt(name):
                 raise unknown("setting", name, _FIELDS, "BayesConfig")
@@ -345,19 +344,6 @@ def _unknown(settings: Iterable[str]) -> list[str]:
 
 def _misspelt(name: str) -> bool:
     return bool(difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0.75))
-
-
-def _parts(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
-
-
-def _check_version(saved_by: str | None, notes: list[str]) -> None:
-    if saved_by is None or not notes or _parts(saved_by) <= _parts(bayesattn.__version__):
-        return
-    raise ValueError(
-        f"config.json was written by bayesattn {saved_by} and has the setting {notes[0]!r}, which "
-        f"{bayesattn.__version__} does not know: pip install --upgrade bayesattn"
-    )
 
 
 def _one_of(name: str, value: object, allowed: Any) -> None:

@@ -1,6 +1,9 @@
-"""What lies beside the weights of a saved model, for those who do not know bayesattn."""
+"""What lies beside the weights of a saved model, for those who do not know bayesattn, or not yet."""
 
+import re
 from pathlib import Path
+
+import bayesattn
 
 CODE = "bayesattn_model"
 """The module that config.json names in its auto_map."""
@@ -47,3 +50,17 @@ def write_beside_weights(folder: Path) -> None:
     for name, text in BESIDE_WEIGHTS.items():
         if not (folder / name).exists():
             (folder / name).write_text(text, encoding="utf-8")
+
+
+def _parts(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def check_version(saved_by: str | None, notes: list[str]) -> None:
+    """Refuse a config of a newer version with fields that mean nothing to this one."""
+    if saved_by is None or not notes or _parts(saved_by) <= _parts(bayesattn.__version__):
+        return
+    raise ValueError(
+        f"config.json was written by bayesattn {saved_by} and has the setting {notes[0]!r}, which "
+        f"{bayesattn.__version__} does not know: pip install --upgrade bayesattn"
+    )
