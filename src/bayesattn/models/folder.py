@@ -1,4 +1,4 @@
-"""What lies beside the weights of a saved model, for those who do not know bayesattn, or not yet."""
+"""What lies beside the weights of a saved model, for those who do not know bayesattn yet."""
 
 import re
 from pathlib import Path
