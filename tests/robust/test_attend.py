@@ -109,10 +109,11 @@ def test_in_decoding_only_infinite_keys_of_before_go_unnoticed():
     found = Counter()
     for seed in range(count(150, 1000)):
         call = some_call(2 * 10**6 + seed, ordinary=True)
+        end = call.end
         call.q = call.q[:, :, -1:].detach()
+        call.k, call.v = (x.detach()[:, :, :end] for x in (call.k, call.v))
         for name in ("rows", "offset"):
             call.more.pop(name, None)
-        call.k, call.v = (x.detach()[:, :, : call.end] for x in (call.k, call.v))
         call.grad = False
         rows = spoil(call, seed)
         bad = call.k.isinf() & (torch.arange(call.k.shape[2]) < call.k.shape[2] - 1)[:, None]
