@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from bayesattn.attention import attend, posterior
+from bayesattn.priors import Laplace
 from tests.attention.scenes import small_chunks
 from tests.robust.calls import Call, allowed, count, some_call
 
@@ -122,3 +123,22 @@ def test_in_decoding_only_infinite_keys_of_before_go_unnoticed():
             assert bool(out[rows].isnan().all()), call
             found["checked"] += bool(rows.any())
     assert found["checked"] > 50
+
+
+@pytest.mark.parametrize("prior", [None, Laplace(2)])
+def test_an_infinite_newest_key_shows_in_decoding(prior):
+    q, k, v = torch.ones(1, 2, 1, 4), torch.ones(1, 2, 9, 4), torch.ones(1, 2, 9, 4)
+    k[:, :, -1] = -math.inf  # its score is -inf, as if it were hidden
+    assert attend(q, k, v, prior).isnan().all()
+
+
+@pytest.mark.parametrize("name", ["k", "v"])
+def test_what_is_skipped_is_looked_at(name, monkeypatch):
+    small_chunks(monkeypatch, 16)
+    draw = torch.Generator().manual_seed(0)
+    inputs = dict(zip("qkv", torch.randn(3, 1, 2, 400, 8, generator=draw), strict=True))
+    clean = attend(**inputs, prior=Laplace(2, slopes=[2.0, 2.0]), kernel="strided")
+    inputs[name][0, 1, 0, 3] = math.nan
+    found = attend(**inputs, prior=Laplace(2, slopes=[2.0, 2.0]), kernel="strided")
+    assert found[:, 1].isnan().all()  # even rows to which that key is 800 below the nearest
+    torch.testing.assert_close(found[:, 0], clean[:, 0])
