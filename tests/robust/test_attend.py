@@ -132,13 +132,23 @@ def test_an_infinite_newest_key_shows_in_decoding(prior):
     assert attend(q, k, v, prior).isnan().all()
 
 
+STEEP = {"prior": Laplace(2, slopes=[2.0, 2.0])}
+SKIPPING = {
+    "strided": STEEP,
+    "certified": {"tolerance": 1e-6, **STEEP},
+    "gates": {"forget": torch.full((1, 2, 400), -2.0)},
+}
+
+
 @pytest.mark.parametrize("name", ["k", "v"])
-def test_what_is_skipped_is_looked_at(name, monkeypatch):
+@pytest.mark.parametrize("way", SKIPPING)
+def test_what_is_skipped_is_looked_at(way, name, monkeypatch):
     small_chunks(monkeypatch, 16)
     draw = torch.Generator().manual_seed(0)
     inputs = dict(zip("qkv", torch.randn(3, 1, 2, 400, 8, generator=draw), strict=True))
-    clean = attend(**inputs, prior=Laplace(2, slopes=[2.0, 2.0]), kernel="strided")
+    inputs["q"] = inputs["q"][:, :, -100:]  # all of them far from the key
+    clean = output_of(attend(**inputs, **SKIPPING[way], kernel="strided"))
     inputs[name][0, 1, 0, 3] = math.nan
-    found = attend(**inputs, prior=Laplace(2, slopes=[2.0, 2.0]), kernel="strided")
+    found = output_of(attend(**inputs, **SKIPPING[way], kernel="strided"))
     assert found[:, 1].isnan().all()  # even rows to which that key is 800 below the nearest
     torch.testing.assert_close(found[:, 0], clean[:, 0])
