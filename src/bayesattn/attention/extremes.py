@@ -23,18 +23,12 @@ _ROOM = 1e4  # what temperatures and sums may add to a product of norms
 
 
 @torch.no_grad()
-def ordinary(q: Tensor, k: Tensor, v: Tensor, out: Tensor, scale: float) -> bool:
-    """Whether q, k and v are finite and nothing can have overflowed: |q·k| is at most |q| |k|."""
+def ordinary(q: Tensor, k: Tensor, scale: float, *others: Tensor) -> bool:
+    """Whether all are finite, and no q·k can have overflowed: it is at most |q| |k|."""
     wide = torch.promote_types(q.dtype, torch.float32)
     queries, keys = (torch.linalg.vector_norm(x, dtype=wide) for x in (q, k))
     most = queries * keys * (max(abs(scale), 1.0) * _ROOM)
-    return math.isfinite((most + v.sum() + out.sum()).item())
-
-
-@torch.no_grad()
-def ordinary_row(q: Tensor, newest: Tensor, out: Tensor) -> bool:
-    """The same of one query, cheaply: older keys were new ones before."""
-    return math.isfinite((q.sum() + newest.sum() + out.sum()).item())
+    return math.isfinite(sum((x.sum() for x in others), most).item())
 
 
 def finite(*tensors: Tensor) -> bool:
