@@ -173,5 +173,15 @@ def length_multiple(word: str, unit: int) -> float:
 
 
 def readable(values: Tensor) -> bool:
-    """Whether looking at values is cheap: no GPU has to wait for it, no compiled graph breaks."""
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether looking at values is cheap: no GPU has to wait for it, no compiled graph breaks.
+
+    Under a transform such as vmap there may be no single value to look at.
+    """
+    return values.is_cpu and not torch.compiler.is_compiling() and not under_transforms()
+
+
+def under_transforms() -> bool:
+    """Whether a transform of torch.func is at work."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]

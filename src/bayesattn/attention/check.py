@@ -1,5 +1,7 @@
 """What `attend` refuses, each with one sentence that names the fix. Values are read on CPU only."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -80,6 +82,11 @@ def check_place(q: Tensor, k: Tensor, offset: int, window: int | None, exempt: i
         raise ValueError(f"window counts the keys a query sees, so at least 1, not {window}")
     if exempt < 0:
         raise ValueError(f"exempt counts leading keys, so at least 0, not {exempt}")
+
+
+def check_scale(scale: float | None) -> None:
+    if scale is not None and not math.isfinite(scale):
+        raise ValueError(f"scale must be a finite number, not {scale}")
 
 
 def check_first(q: Tensor, end: int, documents: Tensor | None, padding: Tensor | None) -> None:

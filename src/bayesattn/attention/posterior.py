@@ -6,14 +6,15 @@ Shapes: B batch, H query heads, G key/value heads, T queries, S keys, D head wid
 """
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from bayesattn.attention import check
+from bayesattn.attention import check, extremes
 from bayesattn.attention.decoding import Place, attend_one
 from bayesattn.attention.kernels.blocked import blocked
 from bayesattn.attention.kernels.dense import Decomposed, dense
@@ -26,6 +27,7 @@ from bayesattn.attention.rows import Stretch, stretches
 from bayesattn.attention.ssmax import AnyTemperature, SSMax
 from bayesattn.attention.terms import ScoreMod, Terms, table_of
 from bayesattn.attention.visibility import Visibility, first_visible
+from bayesattn.checks import readable, under_transforms
 from bayesattn.priors import Prior, Sink
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ logger = logging.getLogger(__name__)
 Kernel = Literal["auto", "dense", "strided", "flex", "blocked"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 AnyPrior = Prior | Tensor | None
+_FEW = 1 << 24  # scores that may be written out in float64
 _SMALL = 64  # keys up to which writing out every score is the quickest way on a CPU
 
 
@@ -42,6 +45,15 @@ class Certified(NamedTuple):
     output: Tensor
     bound: Tensor
     """[B, H] largest possible absolute error of any output entry of that head."""
+
+
+_Result = Tensor | Certified | Decomposed
+
+
+class _Scores(TypedDict):
+    forget: Tensor | None
+    sink: Sink | Tensor | None
+    score_mod: ScoreMod | None
 
 
 class _More(TypedDict, total=False):
@@ -144,6 +156,9 @@ def attend(
         raise ValueError("decompose=True is exact; leave tolerance out")
     last = q[:, :, parts[-1].queries]
     check.check_place(last, k, parts[-1].offset, window, exempt)
+    check.check_scale(scale)
+    if scale is not None and scale <= 0:  # torch scales what it has masked: -inf times -1 is inf
+        q, scale = (-q, -scale) if scale else (0 * q, 1.0)
     end = parts[-1].offset + last.shape[2]
     check.check_first(q, end, documents, padding)
     plain = forget is None and sink is None and score_mod is None
@@ -159,20 +174,65 @@ def attend(
     if decompose and score_mod is not None:
         raise ValueError("a score_mod has no factors; leave out decompose or score_mod")
 
-    table = table_of(prior, span, torch.promote_types(q.dtype, torch.float32))
-    results: list[Tensor | Certified | Decomposed] = []
+    seen: list[Visibility] = []
     for part in parts:
-        some = q[:, :, part.queries]
-        first = first_visible(some.shape[2], part.offset, documents, padding)
-        seen = Visibility(some.shape[2], part.offset, first, window, exempt)
-        terms = Terms.of(
-            some, table, ssmax, seen, scale, forget=forget, sink=sink, score_mod=score_mod
+        length = q[:, :, part.queries].shape[2]
+        first = first_visible(length, part.offset, documents, padding)
+        seen.append(Visibility(length, part.offset, first, window, exempt))
+    more: _Scores = {"forget": forget, "sink": sink, "score_mod": score_mod}
+
+    def compute(q: Tensor, k: Tensor, v: Tensor, kernel: Kernel) -> _Result:
+        table = table_of(prior, span, torch.promote_types(q.dtype, torch.float32))
+        results: list[_Result] = []
+        for part, visible in zip(parts, seen, strict=True):
+            some = q[:, :, part.queries]
+            terms = Terms.of(some, table, ssmax, visible, scale, **more)
+            if decompose:
+                results.append(_decompose(some, k, v, terms))
+            else:
+                results.append(_attend(some, k, v, terms, kernel, skip, tolerance))
+        return results[0] if len(results) == 1 else _joined(results)
+
+    found = compute(q, k, v, kernel)
+    if not readable(q):
+        return found
+    read = k[:, :, :end], v[:, :, :end]
+    output = found if isinstance(found, Tensor) else found.output
+    # values that are not finite show in the output, unless their keys are left out
+    others = (output, read[1]) if isinstance(found, Certified) else (output,)
+    if extremes.ordinary(q, read[0], 1.0 if scale is None else scale, *others):
+        return found
+    return _again(compute, q, k, v, found, seen, kernel)
+
+
+def _again(
+    compute: Callable[[Tensor, Tensor, Tensor, Kernel], _Result],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    found: _Result,
+    seen: list[Visibility],
+    kernel: Kernel,
+) -> _Result:
+    """The result in float64, NaN where an input is none; see `extremes`."""
+    read = k[:, :, : seen[-1].end], v[:, :, : seen[-1].end]
+    sound, certified = extremes.finite(q, *read), isinstance(found, Certified)
+    if not certified and (kernel == "flex" or q[..., 0].numel() * k.shape[2] <= _FEW):
+        kernel = "dense"
+    made = compute(*extremes.cleaned(q, k, v), kernel)
+    if not extremes.finite(made if isinstance(made, Tensor) else made.output):
+        raise ValueError(
+            "scores are infinite even in float64: scale q and k down, or see what score_mod returns"
         )
-        if decompose:
-            results.append(_decompose(some, k, v, terms))
-        else:
-            results.append(_attend(some, k, v, terms, kernel, skip, tolerance))
-    return results[0] if len(results) == 1 else _joined(results)
+    lost = q.new_zeros(()) if sound else extremes.spoilt(q, *read, seen)
+    if isinstance(made, Tensor):
+        return made.to(q.dtype) + lost[..., None]
+    if isinstance(made, Certified):
+        output, wide = made.output.to(q.dtype) + lost[..., None], found[1].dtype
+        rounding = torch.finfo(q.dtype).eps * made.output.abs().amax((2, 3))
+        return Certified(output, (made.bound + rounding).to(wide))
+    cast = zip(made, found, strict=True)
+    return Decomposed(*(x.to(old.dtype) + lost[..., None] for x, old in cast))
 
 
 def _attend(
@@ -185,15 +245,37 @@ def _attend(
     tolerance: float | None,
 ) -> Tensor | Certified:
     """One stretch of queries, by the kernel that is asked for or fits best."""
-    seen = terms.seen
     inputs = (q, k, v, terms.table, terms.content, terms.decay, terms.sink)
     grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     kernel = _choose(kernel, q, terms, grad, tolerance)
+    if kernel == "dense" or not grad or torch.compiler.is_compiling():
+        return _computed(q, k, v, terms, kernel, skip, tolerance)
+    output = _computed(q, k, v, terms, kernel, skip, tolerance)
+    assert isinstance(output, Tensor)  # bounds have no gradients
+    if output.requires_grad:
+        output.register_hook(extremes.refuse_second(kernel))
+    return output
+
+
+def _computed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms,
+    kernel: Kernel,
+    skip: bool,
+    tolerance: float | None,
+) -> Tensor | Certified:
+    """The same, by this kernel."""
+    seen = terms.seen
     if kernel != "strided" and tolerance is None:
         return _KERNELS[kernel](q, k, v, terms)
     if not terms.by_distance:
         output = gated(q, k, v, terms)
-        return output if tolerance is None else Certified(output, rounding(q, k, v, terms))
+        if tolerance is None:
+            return output
+        read = k[:, :, : seen.end], v[:, :, : seen.end]
+        return Certified(output, rounding(q, *read, terms))
     if terms.table is None:
         whole = seen.offset == 0 or seen.num_queries == 1
         if whole and seen.first is None and seen.window is None and tolerance is None:
@@ -228,7 +310,7 @@ def _decode(
     scale: float | None,
 ) -> Tensor | None:
     """One query from what is prepared, on a CPU and without gradients; None leaves it to others."""
-    if not q.is_cpu or kernel not in ("auto", "strided") or torch.compiler.is_compiling():
+    if not readable(q) or kernel not in ("auto", "strided"):
         return None
     if isinstance(prior, Tensor) or not (ssmax is None or isinstance(ssmax, SSMax)):
         return None
@@ -237,7 +319,9 @@ def _decode(
         inputs = (q, k, v, *(x for module in modules for x in module.parameters()))
         if any(x.requires_grad for x in inputs):
             return None
-    return attend_one(q, k, v, prior, ssmax, place, scale)
+    out = attend_one(q, k, v, prior, ssmax, place, scale)
+    # each look takes a tenth of a step: one at the output is all that there is
+    return out if out is not None and math.isfinite(out.sum().item()) else None
 
 
 _KERNELS = {"dense": dense, "flex": flex, "blocked": blocked}
@@ -255,6 +339,11 @@ def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: floa
             "tolerance= works on CPU with kernel 'auto' or 'strided' and without gradients "
             "(use torch.no_grad()); leave it out for exact attention"
         )
+    transformed = under_transforms()
+    if transformed and kernel not in ("auto", "dense"):
+        raise ValueError(f"under torch.func there is no kernel {kernel!r}; use 'auto' or 'dense'")
+    if transformed and tolerance is None:
+        return "dense"
     if kernel == "strided" and device != "cpu":
         raise ValueError(
             f"kernel 'strided' runs on CPU, q is on {device}; use 'auto', 'dense', or 'flex' (CUDA)"

@@ -16,6 +16,7 @@ from bayesattn.attention.log_temperature import check_scale
 from bayesattn.checks import check_kinds, shortened, unknown
 from bayesattn.encodings import ENCODINGS, POSITION_INITS, ROPE_TYPES
 from bayesattn.models.far import LOCAL_WINDOW, far_layers, local_options, mixed_options
+from bayesattn.models.folder import check_version
 from bayesattn.priors import PRIORS, make_prior
 from bayesattn.priors.forget_gate import check_time
 
@@ -51,6 +52,7 @@ _OF_TRANSFORMERS = {
     *GenerationConfig().to_dict(),
     "attn_implementation",
     "auto_map",
+    "bayesattn_version",
     "custom_pipelines",
     "experts_implementation",
     "finetuning_task",
@@ -207,12 +209,15 @@ class BayesConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """From a file, in which other programs may have left notes of their own: they are kept."""
-        notes = [
-            name
-            for name in _unknown(config_dict)
-            if not difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0.75)
-        ]
+        """From a file, in which other programs may have left notes of their own: they are kept.
+
+        A newer version of bayesattn leaves fields that would be ignored here: these are refused.
+        """
+        notes = [name for name in _unknown(config_dict) if not _misspelt(name)]
+        check_version(config_dict.get("bayesattn_version"), notes)
+        for name in _unknown(kwargs):  # others may be arguments of from_pretrained
+            if _misspelt(name):
+                raise unknown("setting", name, _FIELDS, "BayesConfig")
         known = {name: value for name, value in config_dict.items() if name not in notes}
         found = super().from_dict(known, **kwargs)
         config = found[0] if isinstance(found, tuple) else found
@@ -318,6 +323,8 @@ class BayesConfig(PreTrainedConfig):
         check_time(self.forget_time)
 
     def _check_rope(self, rope: dict[str, Any]) -> None:
+        for name in rope.keys() - RopeParameters.__annotations__.keys():
+            raise unknown("rope parameter", name, RopeParameters.__annotations__, "rope_parameters")
         _one_of("rope_type", rope.get("rope_type"), ROPE_TYPES)
         if self.head_dim is not None and self.head_dim % 2:
             raise ValueError(f"encoding 'rope' needs an even head_dim, not {self.head_dim}")
@@ -340,6 +347,10 @@ def _unknown(settings: Iterable[str]) -> list[str]:
     known = _OF_TRANSFORMERS.union(_FIELDS)
     strange = (name for name in settings if name not in known and not name.startswith("_"))
     return [name for name in strange if not hasattr(PreTrainedConfig, name)]
+
+
+def _misspelt(name: str) -> bool:
+    return bool(difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0.75))
 
 
 def _one_of(name: str, value: object, allowed: Any) -> None:

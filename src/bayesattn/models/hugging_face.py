@@ -41,6 +41,7 @@ from transformers.utils import logging
 
 import bayesattn.models  # noqa: F401  (our own models are known to transformers from here on)
 from bayesattn.models.bounds import require_memory, require_sane
+from bayesattn.models.retrofitted import RetrofitConfig, RetrofittedForCausalLM
 from bayesattn.models.source import Source, SourceError
 
 ENCODERS = ("ForMaskedLM", "Classification", "QuestionAnswering", "ForPreTraining", "EncoderModel")
@@ -106,6 +107,8 @@ def read_model(source: Source, config: PreTrainedConfig, settings: Mapping[str, 
     kind: Any = AutoModelForCausalLM
     if tensors is not None:
         kind = type(empty_model(config, source.name))
+        if isinstance(config, RetrofitConfig):
+            kind = RetrofittedForCausalLM
         options = {"state_dict": tensors}
 
     def call(**where: Any) -> Any:

@@ -25,7 +25,7 @@ from transformers.masking_utils import (
 from bayesattn.attention.kernels.dense import repeat_heads, weigh
 from bayesattn.attention.ssmax import temperatures_under
 from bayesattn.attention.terms import table_of
-from bayesattn.models.layers import attend_and_record
+from bayesattn.models.layers import attend_and_record, in_use
 from bayesattn.models.layout import left_padding
 
 NAME = "bayes"
@@ -193,7 +193,7 @@ def _attend_dense(
     visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
     if bool((visible & (distance < 0)).any()):
         raise ValueError("a prior over distance needs a causal mask, and this one shows the future")
-    prior, ssmax = getattr(module, "prior", None), getattr(module, "ssmax", None)
+    prior, ssmax = (in_use(getattr(module, name, None)) for name in ("prior", "ssmax"))
     wide = torch.promote_types(query.dtype, torch.float32)
     table = table_of(prior, len(index), wide)
     log_prior = None if table is None else table[:, distance.clamp(min=0)]

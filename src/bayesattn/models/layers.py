@@ -77,6 +77,21 @@ def keep_frozen(model: nn.Module) -> None:
                 getattr(module, name).requires_grad_(False)
 
 
+def in_use(module: Any) -> Any:
+    """The module, or the copy of it that PEFT trains (`modules_to_save`).
+
+    PEFT makes all of its copy trainable; what is frozen is frozen again.
+    """
+    ours = Tensor | Prior | SSMax | LogTemperature | Sink
+    if module is None or isinstance(module, ours) or not hasattr(module, "modules_to_save"):
+        return module
+    if module.disable_adapters or not module.active_adapters:
+        return module.original_module
+    module = module.modules_to_save[module.active_adapters[0]]
+    keep_frozen(module)
+    return module
+
+
 def attend_and_record(
     output_attentions: bool,
     q: Tensor,
@@ -88,6 +103,8 @@ def attend_and_record(
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """`attend`, and beside its output the posterior [B, H, T, S] if asked for, which is exact."""
+    prior = in_use(prior)
+    options |= {name: in_use(options[name]) for name in ("ssmax", "sink") if name in options}
     if output_attentions:
         parts = attend(q, k, v, prior, decompose=True, **options)
         return parts.output, parts.posterior

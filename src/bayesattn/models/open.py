@@ -28,6 +28,7 @@ from bayesattn.models.hugging_face import (
     read_tokenizer,
     without_bars,
 )
+from bayesattn.models.interface import NAME as RETROFITTED
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.source import DEFAULT, Source, SourceError, find
 from bayesattn.runs import Run, RunError, load_model_tensors
@@ -182,10 +183,16 @@ def open_language(
     if exact is not None:
         model.to(exact)
     if eager:
-        model.config._attn_implementation = "eager"
+        watch(model)
     model.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     name = opened.name if random_init is None else f"{opened.name} (random weights {random_init})"
     return replace(opened, name=name)
+
+
+def watch(model: PreTrainedModel) -> None:
+    """Have the model compute attention step by step; a retrofitted one would lose its priors."""
+    if model.config._attn_implementation != RETROFITTED:
+        model.config._attn_implementation = "eager"
 
 
 def parse_dtype(name: str) -> torch.dtype:

@@ -5,12 +5,17 @@ which is "no attention at all". So priors, sinks, SSMax, norms and biases go wit
 decay, and so do those of forget gates.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from bayesattn.attention import SSMax
 from bayesattn.priors import Prior, Sink
+
+if TYPE_CHECKING:
+    from transformers import Trainer as _Base
+else:
+    _Base = object
 
 
 def parameter_groups(
@@ -28,12 +33,7 @@ def parameter_groups(
         The groups "decay", "no_decay" and "prior"; frozen parameters are in none, empty groups
         are left out.
     """
-    prior_ids = {
-        id(parameter)
-        for module in model.modules()
-        if isinstance(module, Prior | SSMax | Sink)
-        for parameter in module.parameters()
-    }
+    prior_ids = _believed(model)
     groups: dict[str, dict[str, Any]] = {
         "decay": {"lr": lr, "weight_decay": weight_decay},
         "no_decay": {"lr": lr, "weight_decay": 0.0},
@@ -52,3 +52,26 @@ def parameter_groups(
         for name, settings in groups.items()
         if members[name]
     ]
+
+
+class UndecayedPriors(_Base):
+    """Mixin for Hugging Face's `Trainer`, whose weight decay then leaves the same parameters alone.
+
+    class MyTrainer(UndecayedPriors, Trainer): ...
+    """
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """As of `Trainer`, without those of priors, sinks and SSMax."""
+        kept, named = _believed(model), dict(model.named_parameters())
+        names = super().get_decay_parameter_names(model)
+        return [name for name in names if id(named.get(name)) not in kept]
+
+
+def _believed(model: nn.Module) -> set[int]:
+    """Identities of the parameters of priors, sinks and SSMax."""
+    return {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, Prior | SSMax | Sink)
+        for parameter in module.parameters()
+    }

@@ -7,7 +7,8 @@
 
 Every attention layer gets a `prior` (and `ssmax`) submodule with one row per query head. The
 model's own position encoding stays. Loading: retrofit the original model in the same way, then
-`load_prior_state_dict(model, "priors.safetensors")`.
+`load_prior_state_dict(model, "priors.safetensors")`. What `model.save_pretrained` writes comes back
+through `AutoModelForCausalLM` with its priors.
 """
 
 import copy
@@ -26,6 +27,7 @@ from bayesattn.attention import KERNELS, LogTemperature, SSMax
 from bayesattn.attention.posterior import Kernel
 from bayesattn.models.far import GlobalLayers, far_layers, local_options
 from bayesattn.models.interface import NAME
+from bayesattn.models.retrofitted import Saver
 from bayesattn.priors import Prior, make_prior
 
 
@@ -52,6 +54,14 @@ def retrofit(
         exempt: this many first keys of a sequence keep log-prior 0, for example attention sinks.
         kernel: a name from `bayesattn.attention.KERNELS`.
     """
+    made_with = {
+        "prior": prior,
+        "prior_options": None if prior_options is None else dict(prior_options),
+        "global_layers": global_layers,
+        "ssmax": ssmax,
+        "exempt": exempt,
+        "kernel": kernel,
+    }
     layers = _attention_layers(model)
     heads: int = model.config.num_attention_heads
     far, local = far_layers(global_layers, len(layers)), None
@@ -82,7 +92,20 @@ def retrofit(
         if ssmax:
             layer.ssmax = copy.deepcopy(ssmax).to(device)
         layer.exempt, layer.kernel = exempt, kernel
+        layer.register_forward_pre_hook(_keep_attention)
+    anything: Any = model
+    anything.save_pretrained = Saver(model, made_with)
     return model
+
+
+def _keep_attention(layer: Any, _: object) -> None:
+    """Refuse attention of transformers' own, which would leave out the prior without a word."""
+    chosen = str(layer.config._attn_implementation)
+    if chosen == "eager" or any(name in chosen for name in ("sdpa", "flash", "flex")):
+        raise ValueError(
+            f"attention {chosen!r} would leave out the priors of this retrofitted model: call "
+            f"model.set_attn_implementation({NAME!r})"
+        )
 
 
 def prior_state_dict(model: nn.Module) -> dict[str, Tensor]:

@@ -11,16 +11,19 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
+import bayesattn
 from bayesattn.attention import SSMax
 from bayesattn.checks import readable
 from bayesattn.encodings import ENCODINGS, Learned
 from bayesattn.models.config import BayesConfig
+from bayesattn.models.folder import CODE, write_beside_weights
 from bayesattn.models.layers import (
     KERNEL_OF,
     BayesAttention,
     BayesDecoderLayer,
     build_prior,
     full_precision,
+    in_use,
     keep_frozen,
     shared_table,
 )
@@ -32,33 +35,10 @@ _HARMLESS = {"output_attentions", "output_hidden_states", "num_items_in_batch", 
 # Other spellings of packed documents; position_ids or document_ids say the same.
 _PACKING = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"}
 
-CODE = "bayesattn_model"
 AUTO_MAP = {
     "AutoConfig": "BayesConfig",
     "AutoModel": "BayesModel",
     "AutoModelForCausalLM": "BayesForCausalLM",
-}
-BESIDE_WEIGHTS = {
-    # With trust_remote_code, transformers reads this and names the package if it is missing.
-    f"{CODE}.py": f"""# The model is in the package bayesattn: pip install bayesattn
-from bayesattn.models import {", ".join(AUTO_MAP.values())}  # noqa: F401
-""",
-    "README.md": """---
-library_name: transformers
-pipeline_tag: text-generation
----
-
-A language model whose attention has a positional prior. It needs the package bayesattn:
-
-    pip install bayesattn
-
-```python
-import bayesattn  # without this line transformers does not know the model type
-from transformers import AutoModelForCausalLM
-
-model = AutoModelForCausalLM.from_pretrained("this folder")
-```
-""",
 }
 
 
@@ -118,10 +98,8 @@ class BayesPreTrainedModel(PreTrainedModel):
         """As of transformers, and beside the weights what tells others which package they need."""
         folder = Path(save_directory)
         if kwargs.get("is_main_process", True) and not folder.is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, text in BESIDE_WEIGHTS.items():
-                if not (folder / name).exists():
-                    (folder / name).write_text(text, encoding="utf-8")
+            write_beside_weights(folder)
+        self.config.bayesattn_version = bayesattn.__version__
         self.config.auto_map = {name: f"{CODE}.{kind}" for name, kind in AUTO_MAP.items()}
         return super().save_pretrained(save_directory, *args, **kwargs)
 
@@ -211,9 +189,10 @@ class BayesModel(BayesPreTrainedModel):
         positions = layouts[0].positions
         x = self.encoding.embed(x, positions)
         rotation = self.encoding.rotation(positions, x.dtype)
-        shared = self.prior  # as it is where one token is decoded: then its table is prepared
+        prior = in_use(self.prior)
+        shared = prior  # as it is where one token is decoded: then its table is prepared
         if x.shape[1] > 1 or torch.is_grad_enabled():
-            shared = shared_table(self.prior, layouts[0].length)
+            shared = shared_table(prior, layouts[0].length)
         output_attentions = kwargs.get("output_attentions")
         if output_attentions is None:
             output_attentions = self.config.output_attentions

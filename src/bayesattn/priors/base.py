@@ -7,6 +7,7 @@ A prior lives in one file: a subclass of `Prior` with a `name`, its parameters, 
 one entry in `bayesattn.priors.PRIORS`. Shapes: H heads, n distances.
 """
 
+import inspect
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -55,6 +56,12 @@ class Prior(nn.Module, ABC):
     def initial_values(self) -> dict[str, Tensor]:
         """Start of each parameter and buffer, by name."""
         return {}
+
+    def options(self) -> dict[str, Any]:
+        """Arguments that make a prior like this one, but for its numbers."""
+        names = [name for name in inspect.signature(type(self)).parameters if name != "num_heads"]
+        found = {name: getattr(self, name, None) for name in names}
+        return {k: v for k, v in found.items() if isinstance(v, bool | int | float | str)}
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -74,7 +74,7 @@ class GeneralizedGaussian(Prior):
         if init not in get_args(Init):
             raise ValueError(f"unknown init {init!r}; choose one of {', '.join(get_args(Init))}")
         self.init: Init = init
-        self.positive = positive
+        self.positive, self.learn_mu, self.learned = positive, learn_mu, learned
         self.theta_alpha = nn.Parameter(torch.empty(num_heads), requires_grad=learned)
         self.theta_beta = nn.Parameter(torch.empty(num_heads), requires_grad=learned)
         self.theta_mu = nn.Parameter(torch.empty(num_heads), requires_grad=learn_mu)

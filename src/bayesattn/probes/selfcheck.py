@@ -27,6 +27,7 @@ from transformers.masking_utils import eager_mask
 
 from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.evals.prediction import device_of, evaluating
+from bayesattn.models.interface import NAME as RETROFITTED
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, listening
 from bayesattn.probes.llm.capture import capture_prompts, last_only, reading, resolve
@@ -203,7 +204,8 @@ def _recomputed_rows(subject: Subject, tokens: Tensor) -> dict[int, Tensor]:
 
     AttentionInterface.register(RECOMPUTED, attend)
     AttentionMaskInterface.register(RECOMPUTED, eager_mask)
-    if not model._can_set_attn_implementation():
+    retrofitted = model.config._attn_implementation == RETROFITTED
+    if retrofitted or not model._can_set_attn_implementation():
         return found
     try:
         model.set_attn_implementation(RECOMPUTED)

@@ -28,7 +28,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bayesattn.evals.prediction import device_of, evaluating
-from bayesattn.models.open import Source, find, open_language
+from bayesattn.models.open import Source, find, open_language, watch
 from bayesattn.models.plan import Plan, describe, plan
 from bayesattn.probes.llm.tracing import LayerStructure, trace
 from bayesattn.probes.measured import NotApplicableError
@@ -104,7 +104,7 @@ class Subject:
         name: str = "model",
     ) -> "Subject":
         """A model that is in memory already; its attention becomes eager."""
-        model.config._attn_implementation = "eager"
+        watch(model)
         model.eval().requires_grad_(False)
         plan = describe(
             model.config,

@@ -1,0 +1,75 @@
+"""Numbers that are too large for float32, and inputs that are none.
+
+Finite inputs have a finite output. Where q·k may pass 3·10³⁸, attention is computed once more in
+float64. A row is NaN if its query, or a key or a value that it sees, is NaN or infinite; all other
+rows are what they would be without these. Values are looked at on a CPU only, and where no compiler
+and no transform of torch.func stands between us and them.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch leaves some members untyped)
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from bayesattn.attention.kernels.dense import repeat_heads
+from bayesattn.attention.visibility import Visibility
+
+_ROOM = 1e4  # what temperatures and sums may add to a product of norms
+
+
+@torch.no_grad()
+def ordinary(q: Tensor, k: Tensor, scale: float, *others: Tensor) -> bool:
+    """Whether all are finite, and no q·k can have overflowed: it is at most |q| |k|."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    queries, keys = (torch.linalg.vector_norm(x, dtype=wide) for x in (q, k))
+    most = queries * keys * (max(abs(scale), 1.0) * _ROOM)
+    return math.isfinite(sum((x.sum() for x in others), most).item())
+
+
+def finite(*tensors: Tensor) -> bool:
+    return all(bool(x.isfinite().all()) for x in tensors)
+
+
+def cleaned(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in float64, with 0 for vectors that are not finite."""
+    return tuple(x.masked_fill(~_sound(x)[..., None], 0.0).double() for x in tensors)
+
+
+def spoilt(q: Tensor, k: Tensor, v: Tensor, parts: Sequence[Visibility]) -> Tensor:
+    """[B, H, T] NaN in rows that read what is not finite, 0 in the others."""
+    bad = repeat_heads((~(_sound(k) & _sound(v)))[..., None], q.shape[1])[..., 0]
+    before = torch.nn.functional.pad(bad.long().cumsum(-1), (1, 0))
+    found: list[Tensor] = []
+    queries = (~_sound(q)).split([seen.num_queries for seen in parts], dim=2)
+    for own, seen in zip(queries, parts, strict=True):
+        last = seen.positions(q.device).expand(q.shape[0], -1)
+        start = torch.zeros_like(last) if seen.first is None else seen.first
+        if seen.window is not None:
+            start = torch.maximum(start, last - seen.window + 1)
+        sees = start <= last
+        ends, starts = ((x.clamp(max=bad.shape[-1]))[:, None] for x in (last + 1, start))
+        shape = (*q.shape[:2], last.shape[1])
+        count = before.gather(2, ends.expand(shape)) - before.gather(2, starts.expand(shape))
+        found.append(((count > 0) | own) & sees[:, None])
+    return torch.zeros((), dtype=q.dtype).masked_fill(torch.cat(found, 2), math.nan)
+
+
+def _sound(x: Tensor) -> Tensor:
+    return x.detach().isfinite().all(-1)
+
+
+def refuse_second(name: str) -> Callable[[Tensor], None]:
+    """A hook on an output that refuses to differentiate its gradient."""
+
+    def hook(_: Tensor) -> None:
+        if torch.is_grad_enabled():  # create_graph=True
+            raise ValueError(
+                f"kernel {name!r} has first derivatives only; pass kernel='dense' for second ones"
+            )
+
+    return hook

@@ -1,0 +1,66 @@
+"""What lies beside the weights of a saved model, for those who do not know bayesattn yet."""
+
+import re
+from pathlib import Path
+
+import bayesattn
+
+CODE = "bayesattn_model"
+"""The module that config.json names in its auto_map."""
+CLASSES = (
+    "BayesConfig",
+    "BayesForCausalLM",
+    "BayesModel",
+    "RetrofitConfig",
+    "RetrofittedForCausalLM",
+    "RetrofittedModel",
+)
+_NAMES = "".join(f"    {name},\n" for name in CLASSES)
+BESIDE_WEIGHTS = {
+    # With trust_remote_code, transformers reads this and names the package if it is missing.
+    f"{CODE}.py": f"""# The model is in the package bayesattn: pip install bayesattn
+from bayesattn.models import (  # noqa: F401
+{_NAMES})
+""",
+    "README.md": """---
+library_name: transformers
+pipeline_tag: text-generation
+---
+
+A language model whose attention has a positional prior. It needs the package bayesattn:
+
+    pip install bayesattn
+
+```python
+import bayesattn  # without this line transformers does not know the model type
+from transformers import AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("this folder")
+```
+
+Where there is no place for that line, as on the command line of another program, pass
+`trust_remote_code=True`: the file bayesattn_model.py does nothing but that import.
+""",
+}
+
+
+def write_beside_weights(folder: Path) -> None:
+    """Write these files into a folder, except those that it has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in BESIDE_WEIGHTS.items():
+        if not (folder / name).exists():
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+def _parts(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def check_version(saved_by: str | None, notes: list[str]) -> None:
+    """Refuse a config of a newer version with fields that mean nothing to this one."""
+    if saved_by is None or not notes or _parts(saved_by) <= _parts(bayesattn.__version__):
+        return
+    raise ValueError(
+        f"config.json was written by bayesattn {saved_by} and has the setting {notes[0]!r}, which "
+        f"{bayesattn.__version__} does not know: pip install --upgrade bayesattn"
+    )
