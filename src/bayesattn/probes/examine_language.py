@@ -29,7 +29,7 @@ from bayesattn.probes.llm.capture import capture_prompts, token_keys
 from bayesattn.probes.llm.prompts import PromptSet, entropy_of
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.selfcheck import check_prompts
+from bayesattn.probes.llm.selfcheck import check_prompts
 from bayesattn.probes.states import (
     DRAWS,
     KINDS,

@@ -9,7 +9,7 @@ from bayesattn.bits import entropy
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.interventions import edited
 from bayesattn.probes.llm.subject import load
-from bayesattn.probes.selfcheck import ROUNDED, check_prompts
+from bayesattn.probes.llm.selfcheck import check_prompts
 
 PROMPTS = {"The capital of France is": 2.14, "2 + 2 =": 1.53, "My favorite color is": 6.30}
 """Bits of the next token, measured with other code."""
