@@ -6,6 +6,7 @@ All is compared within one pass, in which hooks, a cache and the model's own att
 once: another pass may lay out memory otherwise, and what it rounds otherwise grows with each layer.
 """
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -225,7 +226,10 @@ def _of_weights(layer: LayerStructure, keys: Tensor, made: list[Tensor], u: floa
     assert part is not None and layer.key is not None
     x, output, *normed = made
     found = part.read(output)
-    yield "keys of projections", gap(layer.key.read(normed[0]) if normed else keys, found)
+    try:
+        yield "keys of projections", gap(layer.key.read(normed[0]) if normed else keys, found)
+    except (IndexError, RuntimeError):  # no such columns
+        yield "keys of projections", Gap(math.inf)
     try:
         weight = part.weight().double()
     except NotApplicableError:  # packed weights are not measured
