@@ -3,8 +3,8 @@
 u is the unit round-off of the model's dtype, w that of float32, in which sums are kept. A sum of n
 terms is off by n·w times the sum of their absolute values (Higham 2002, §3.1). Hence
 
-    a score     s = c q·k of D terms is off by e = (D + 1)w c|q|·|k| + 5u|s| + u(max s - s): the sum;
-                product, scale and the three steps of a soft cap; the shift before the exponential
+    a score     s = c q·k of D terms is off by e = (D + 1)w c|q|·|k| + 5u|s| + u(max s - s): the
+                sum; product, scale and three steps of a soft cap; the shift before exp
     a weight    α = softmax(s) lies, at worst, between α exp(±e) / (α exp(±e) + Σ' α' exp(∓e')) over
                 all others, and is rounded itself by 2(n + 5)w + u of it
     a mean      Σ α v is off by ((n + 2)w + u) Σ α|v|
@@ -53,7 +53,7 @@ def gap(x: Tensor, y: Tensor, allowed: Tensor | float = 0.0) -> Gap:
 
 
 def unit(dtype: torch.dtype) -> float:
-    """u."""
+    """The unit round-off u."""
     return torch.finfo(dtype).eps / 2
 
 
@@ -63,7 +63,7 @@ def least(dtype: torch.dtype) -> float:
 
 
 def score_errors(q: Tensor, k: Tensor, scale: float, u: float) -> Tensor:
-    """e of scores [..., T, S], for q [..., T, D] and k [..., S, D]."""
+    """Errors e of scores [..., T, S], for q [..., T, D] and k [..., S, D]."""
     q, k = q.double(), k.double() * scale
     size, score = q.abs() @ k.abs().mT, q @ k.mT
     shift = (score.amax(-1, keepdim=True) - score).clamp(min=0)

@@ -24,14 +24,14 @@ attention is in doubt, and said to be. What is split, ordered or numbered wrongl
 same, by what is exact.
 
 Models of tunnels have logits, values, and rows times values. Their rows are computed by the
-definition of attention, from which kernels may differ by rounding: scores by 2e, outputs by 4e max|v|.
+definition of attention, from which kernels differ by rounding: scores by 2e at most, and outputs by
+4e max|v|.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from bayesattn.attention.kernels.dense import repeat_heads
@@ -108,6 +108,13 @@ class SelfCheck:
             "attention": "scores are so large that rounding may move a weight of attention by "
             f"{self.slack:.2g}; take --dtype float32 if this is not float32"
         }
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        told = {"refused": self.refused, "is in doubt about": self.doubts}
+        found = " and ".join(f"{verb} {', '.join(names)}" for verb, names in told.items() if names)
+        return f"The self-check of the capture {found or 'passed'}."
 
     def require(self, *names: str) -> None:
         """Refuse to go on if a comparison failed, or one of `names` if there are any."""

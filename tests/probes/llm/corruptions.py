@@ -1,6 +1,6 @@
 """Ways to capture a language model wrongly, on models whose scores are large, in any dtype.
 
-    python -m tests.probes.llm.corruptions      counts of all of them, as a table of markdown
+python -m tests.probes.llm.corruptions      counts of all of them, as a table of markdown
 """
 
 import copy
@@ -111,7 +111,9 @@ def queries(layer):
         for heads in (key, layer.value):
             left[heads.columns.flatten()] = False
         own = left.nonzero().flatten()[: key.columns.numel()]
-        return reordered(key, own.view_as(key.columns)) if own.numel() == key.columns.numel() else None
+        return (
+            reordered(key, own.view_as(key.columns)) if own.numel() == key.columns.numel() else None
+        )
     for name, module in attention.named_modules():
         if module is key.module:
             other = name.replace("k_", "q_", 1)
@@ -168,7 +170,11 @@ def corruptions(subject):
             yield "queries for keys", "key weights", wrong, still
     rows = spoiled_rows(layer, lambda x: x.flip(1))
     yield "heads permuted", "attention", subject, rows
-    for name, refused in {"attention": "attention", "output": "outputs", "block": "residual"}.items():
+    for name, refused in {
+        "attention": "attention",
+        "output": "outputs",
+        "block": "residual",
+    }.items():
         wrong = changed(subject, 1, **{name: getattr(first, name)})
         yield "layer off by one", refused, wrong, still
     spoiling = Writing(**vars(layer.value))

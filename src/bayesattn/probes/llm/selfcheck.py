@@ -217,7 +217,10 @@ def _of_states(
         first = keys[:, 0].to(dtype) * keys.new_tensor(layer.key_scale, dtype=dtype)
         yield "keys at position 0", gap(first, turned[:, 0])
         lengths = keys.double().norm(dim=-1) * layer.key_scale
-        yield "lengths of keys", gap(turned.double().norm(dim=-1), lengths, 8 * unit(dtype) * lengths)
+        yield (
+            "lengths of keys",
+            gap(turned.double().norm(dim=-1), lengths, 8 * unit(dtype) * lengths),
+        )
 
 
 def _of_weights(layer: LayerStructure, keys: Tensor, made: list[Tensor], u: float) -> Gaps:
