@@ -20,7 +20,6 @@ from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.probes.capture import hanging
 from bayesattn.probes.llm.capture import capture_prompts, last_only, reading, resolve
-from bayesattn.probes.llm.replay import entering
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.tracing import LayerStructure
 from bayesattn.probes.measured import NotApplicableError
@@ -175,7 +174,7 @@ def _surroundings(subject: Subject) -> Generator[tuple[dict[int, Tensor], dict[i
     made: dict[int, list[Tensor]] = {}
 
     def enter(number: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        entered[number] = entering(args, kwargs).clone()
+        entered[number] = (args[0] if args else kwargs["hidden_states"]).clone()
 
     def project(number: int, _: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
         made[number] = [given[0].clone(), output.clone()]

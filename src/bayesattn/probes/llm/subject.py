@@ -11,9 +11,7 @@ One pass over a few random tokens, with an ear on every module, shows
     key              the last output in which every cached key of position 0 stands: there rotation
                      has not turned it, and norms of keys are behind it
     key_projection   the linear layer that put out those keys, or what their norm was given
-    query            what such layers put out besides
     output           the first linear layer of the block that runs after caching
-    feed_forward     the last part of the block that runs after attention and has matrices
 
 Where a model hides one of the parts that are hooked, `mode` is "cache" and `reason` says which: its
 keys and values are then only heard on their way to attention.
