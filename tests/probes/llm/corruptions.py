@@ -91,7 +91,7 @@ def as_widths(heads):
 def as_blocks(layer):
     """Columns of keys and values of a fused projection, read as if it were laid out otherwise."""
     key, value = layer.key_projection, layer.value
-    if key.module is not value.module:
+    if key is None or key.module is not value.module:
         return
     size, count = key.columns.numel(), 1 + max(int(key.columns.max()), int(value.columns.max()))
     ends = torch.arange(max(count, 3 * size))
@@ -146,6 +146,8 @@ def corruptions(subject):
     still = nullcontext()
     for name in ("value", "key", "key_projection"):
         heads = getattr(layer, name)
+        if heads is None:
+            continue
         refused = {"value": "values", "key": "keys", "key_projection": "key weights"}[name]
 
         def with_columns(columns, heads=heads, name=name):

@@ -68,6 +68,65 @@ def test_all_of_them():
     assert not wrong and found["float16", "large", "models"] == len(MODELS)
 
 
+class Sharded(nn.Module):
+    """A linear layer cut into two, as tensor parallelism does."""
+
+    def __init__(self, whole):
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(24, 12, bias=False) for _ in range(2))
+        for part, weight in zip(self.parts, whole.weight.chunk(2), strict=True):
+            part.weight = nn.Parameter(weight.clone(), requires_grad=False)
+
+    def forward(self, x):
+        return torch.cat([part(x) for part in self.parts], -1)
+
+
+def shard(model):
+    for layer in model.model.layers:
+        for name in ("q_proj", "k_proj", "v_proj"):
+            setattr(layer.self_attn, name, Sharded(getattr(layer.self_attn, name)))
+
+
+def slice_weights(model):
+    """As `pretraining_tp` did: no module puts keys and values out."""
+    for layer in model.model.layers:
+        for name in ("q_proj", "k_proj", "v_proj"):
+            weight = getattr(layer.self_attn, name).weight
+            delattr(layer.self_attn, name)
+            setattr(
+                layer.self_attn,
+                name,
+                lambda x, weight=weight: torch.cat(
+                    [x @ part.to(x).T for part in weight.chunk(2)], -1
+                ),
+            )
+
+
+def tie(model):
+    first, second = model.model.layers
+    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        getattr(second.self_attn, name).weight = getattr(first.self_attn, name).weight
+    second.mlp = first.mlp
+
+
+@pytest.mark.parametrize(
+    ("build", "mode", "unweighed"),
+    [(shard, "hooks", True), (slice_weights, "cache", True), (tie, "hooks", False)],
+)
+def test_models_of_unusual_build(build, mode, unweighed):
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        model = large("llama")
+        build(model)
+        subject = Subject.of(model.to(dtype))
+        found = check_prompts(subject, PROMPTS)
+        assert subject.parts.mode == mode and found.good, found.wrong
+        assert {"values", "turned keys", "rows"} <= found.differences.keys()
+        assert ("key weights" not in found.differences) == unweighed
+        if mode == "hooks":
+            for kind, refused, wrong, context in corruptions(subject):
+                assert not missed(wrong, refused, context), (kind, refused)
+
+
 def sixteen_heads():
     torch.manual_seed(0)
     options = SMALL | {"hidden_size": 128, "num_attention_heads": 16}

@@ -17,6 +17,7 @@ Where a model hides one of the parts that are hooked, `mode` is "cache" and `rea
 keys and values are then only heard on their way to attention.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -156,6 +157,9 @@ def load(
     revision: str | None = None,
 ) -> Subject:
     """A model that is ready to be probed; the arguments are those of `open_language`."""
+    if dtype != "float32":
+        # AMX rounds otherwise, and where a virtual machine refuses it the process would die
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
     found = source if isinstance(source, Source) else find(source)
     if revision is not None and found.kind == "hub":
         found, revision = replace(found, revision=revision), None
