@@ -149,7 +149,7 @@ def _hearing(subject: Subject) -> Generator[dict[int, Call]]:
             output = attend(module, *given, **options)
             # as transformers numbers layers in caches
             number = numbers.get(getattr(module, "layer_idx", -1))
-            if number is not None and len(given) > 2:
+            if number is not None and len(given) > 2 and len(output) > 1:
                 heard[number] = Call(partial(attend, module), given, options, output[1])
             return output
 
@@ -174,13 +174,17 @@ def _surroundings(subject: Subject) -> Generator[tuple[dict[int, Tensor], dict[i
     made: dict[int, list[Tensor]] = {}
 
     def enter(number: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        entered[number] = (args[0] if args else kwargs["hidden_states"]).clone()
+        states = args[0] if args else kwargs.get("hidden_states")
+        if isinstance(states, Tensor):
+            entered[number] = states.clone()
 
     def project(number: int, _: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
-        made[number] = [given[0].clone(), output.clone()]
+        if given:
+            made[number] = [given[0].clone(), output.clone()]
 
     def norm(number: int, _: nn.Module, given: tuple[Tensor, ...]) -> None:
-        made.setdefault(number, []).append(given[0].clone())
+        if given and number in made:
+            made[number].append(given[0].clone())
 
     def hooks() -> Generator[Any]:
         for number, layer in enumerate(subject.parts.layers):
