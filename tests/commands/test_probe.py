@@ -113,11 +113,36 @@ def test_it_is_the_trained_model_beside_its_own_start(runs):
 
 
 def test_a_capture_that_cannot_be_believed_ends_it(runs, models, monkeypatch, capsys):
-    wrong = SelfCheck({"values": 0.1})
+    wrong = SelfCheck({"logits": 0.1})
     monkeypatch.setattr(examine_tunnel, "check_capture", lambda *_: wrong)
     monkeypatch.setattr(examine_language, "check_prompts", lambda *_: wrong)
     for words in ((runs / "bijection",), (models[0], *FAST)):
-        assert "off: values by 0.1): its probes would mean nothing" in mistake(capsys, *words)
+        assert "off: logits by 0.1): its probes would mean nothing" in mistake(capsys, *words)
+
+
+def test_one_check_does_not_cost_the_others(models, capsys, monkeypatch, folder):
+    """Values that are wrong are not measured; attention that rounding explains is in doubt."""
+    check = SelfCheck({"values": 0.1, "recomputed rows": 0.4}, {"recomputed rows": 0.8}, slack=0.9)
+    monkeypatch.setattr(examine_language, "check_prompts", lambda *_: check)
+    assert command(models[0], *FAST, "--json", "p.json") == 0
+    out = capsys.readouterr().out
+    assert "values was not measured: what is captured is not what the model computes" in out
+    assert "attention is in doubt: scores are so large that rounding" in out
+    rows = [
+        line for line in out.splitlines() if line.startswith(("states ", "keys ", "attention "))
+    ]
+    assert all(("in doubt" in row) == row.startswith("attention ") for row in rows[1:])
+    (one,) = json.loads((folder / "p.json").read_text())["models"]
+    assert {*one["check"]["refused"], *one["skipped"]} == {"values"}
+    assert {
+        row["where"].split()[-1] for row in one["measurements"] if row["probe"] == "states"
+    } == {
+        "outputs",
+        "residual",
+    }
+    assert all(bool(m["doubt"]) == (m["probe"] == "attention") for m in one["measurements"])
+    page = (folder / "probe.html").read_text()
+    assert "refused values and is in doubt about attention" in page and "in doubt</td>" in page
 
 
 def test_mistakes_get_one_sentence(runs, capsys, folder):
@@ -146,7 +171,7 @@ def test_table_page_and_json_of_a_language_model(models, capsys, folder):
     assert one["check"]["good"] and one["skipped"] == {} and one["prompts"]["prompts"] == 15
     assert len(one["entropy"]) == len(one["entropy, random init"]) == 15
     keys = {"probe", "where", "layer", "what", "measured", "interval", "null", "p", "reported"}
-    keys |= {"times noise"}
+    keys |= {"times noise", "doubt"}
     assert all(set(row) == keys for row in one["measurements"])
     assert {row["probe"] for row in one["measurements"]} == {"states", "keys", "attention"}
     assert {p["states"] for p in one["planes"]} == {"values", "outputs", "residual"}

@@ -25,8 +25,8 @@ from bayesattn.models.open import SourceError, find
 from bayesattn.models.plan import plan
 from bayesattn.probes.llm import subject as sources
 from bayesattn.probes.llm.capture import capture_prompts
+from bayesattn.probes.llm.selfcheck import check_prompts
 from bayesattn.probes.llm.subject import load
-from bayesattn.probes.selfcheck import check_prompts
 from bayesattn.system import GIBIBYTE
 from tests.probes.llm.files import TOKENIZER, save_folder, save_gguf
 

@@ -8,5 +8,5 @@
     measured, readout                  a number with its interval, its nulls and its chance
     examination, criteria              findings of one model, and what they come to
 
-Nothing is measured on states that failed their self-check.
+What failed its self-check is not measured; the rest is.
 """

@@ -26,6 +26,8 @@ class Finding:
     """None for what is of all layers."""
     reported: str | None = None
     """What the authors write of other models; shown, never compared with."""
+    doubt: str | None = None
+    """Why the self-check says little about it."""
 
     @property
     def times_noise(self) -> float | None:
@@ -46,11 +48,13 @@ class Finding:
             "times noise": self.times_noise,
             "p": measured["p"],
             "reported": self.reported,
+            "doubt": self.doubt,
         }
 
     def row(self) -> Row:
         row = measured_row(self.probe, self.where, self.what, self.measured)
         row["× noise"] = "" if self.times_noise is None else number(self.times_noise)
+        row["self-check"] = "in doubt" if self.doubt else ""
         return row
 
 

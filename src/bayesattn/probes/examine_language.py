@@ -5,9 +5,10 @@ in memory and reads the same prompts.
 """
 
 import gc
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,11 +26,11 @@ from bayesattn.probes.keys import (
     measure_layer_keys,
     weight_cosines,
 )
-from bayesattn.probes.llm.capture import capture_prompts, token_keys
+from bayesattn.probes.llm.capture import capture_prompts, resolve, token_keys
 from bayesattn.probes.llm.prompts import PromptSet, entropy_of
+from bayesattn.probes.llm.selfcheck import check_prompts
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import Measured
-from bayesattn.probes.selfcheck import check_prompts
 from bayesattn.probes.states import (
     DRAWS,
     KINDS,
@@ -125,10 +126,12 @@ class LanguageExamination(Examination):
                 for what, measured in own.items()
             ]
         overall = self.attention.overall if self.attention else {}
-        return found + [
+        found += [
             Finding("attention", "all layers", what, measured, None, REPORTED.get(what))
             for what, measured in overall.items()
         ]
+        doubts = self.check.doubts
+        return [replace(one, doubt=doubts.get(one.probe)) for one in found]
 
     def results(self) -> dict[str, Any]:
         return {
@@ -168,19 +171,20 @@ def examine_language(
     prompts = choose(subject)
     tell("checking the capture")
     check = check_prompts(subject, prompts.tokens[:CHECKED])
-    check.require()
+    check.require("logits")
     chosen = _layers(subject, layers)
     tell("reading prompts")
-    observed = observe(subject, prompts.tokens, chosen)
+    observed = observe(subject, prompts.tokens, chosen, check.refused)
     plan = {name: value for name, value in vars(subject.plan).items() if name not in VARYING}
-    notes = _notes(subject)
+    notes = [f"{what} is in doubt: {why}." for what, why in check.doubts.items()] + _notes(subject)
     fresh = None
     if control:
         del subject  # one model in memory at a time
         gc.collect()
         tell("the same with fresh weights")
         # never the very weights that are looked at
-        fresh = observe(read(1 if random_init == 0 else 0), prompts.tokens, chosen)
+        subject = read(1 if random_init == 0 else 0)
+        fresh = observe(subject, prompts.tokens, chosen, check.refused)
     found = measure(observed, fresh, prompts.sources, draws=draws, tell=tell)
     return LanguageExamination(
         name=plan["name"],
@@ -194,31 +198,43 @@ def examine_language(
     )
 
 
-def observe(subject: Subject, prompts: Sequence[Sequence[int]], layers: Iterable[int]) -> Observed:
-    """Look at `subject` reading `prompts`; states are kept of `layers` only."""
-    seen = capture_prompts(subject, prompts)
-    skipped: dict[str, str] = {}
+def observe(
+    subject: Subject,
+    prompts: Sequence[Sequence[int]],
+    layers: Iterable[int],
+    refused: Mapping[str, str] = MappingProxyType({}),
+) -> Observed:
+    """Look at `subject` reading `prompts`; states are kept of `layers` only.
+
+    What is `refused` is left out, for the reason given by its name, as in `SelfCheck.refused`.
+    """
+    names = resolve(subject.parts, None, subject.parts.mode)
+    seen = capture_prompts(subject, prompts, [name for name in names if name not in refused])
+    skipped = dict(refused)
     states: dict[tuple[int, str], Tensor] = {}
     for kind in KINDS:
         by_layer: list[Tensor] = getattr(seen, kind)
         if by_layer:
             states |= {(layer, kind): by_layer[layer] for layer in layers}
         else:
-            skipped[kind] = str(subject.parts.reason)
+            skipped.setdefault(kind, str(subject.parts.reason))
     numbers = range(len(subject.parts.layers))
 
     def weights() -> dict[str, list[Tensor]]:
         return {WEIGHTS: [weight_cosines(subject.parts.key_weight(n)) for n in numbers]}
 
-    keys: dict[str, list[Tensor]] = {
-        **(attempt(skipped, "key weights", weights) or {}),
-        **(attempt(skipped, "token keys", lambda: _token_keys(subject, prompts)) or {}),
-        # the same turn for all heads of a token leaves their cosines as they are
-        HEADS: seen.keys or seen.turned_keys,
-    }
-    rows = attempt(
-        skipped, "attention", lambda: summarise(seen.attention, seen.visible, seen.lengths)
-    )
+    # the same turn for all heads of a token leaves their cosines as they are
+    keys = {HEADS: own} if (own := seen.keys or seen.turned_keys) else {}
+    if "key weights" not in refused:
+        keys = (attempt(skipped, "key weights", weights) or {}) | keys
+    of_tokens = {"keys": BEFORE_ROTATION, "turned_keys": AS_ATTENDED}
+    if kinds := {x: y for x, y in of_tokens.items() if x in names and x not in refused}:
+        work = partial(_token_keys, subject, prompts, kinds)
+        keys |= attempt(skipped, "token keys", work) or {}
+    rows = None
+    if "attention" not in refused:
+        work = partial(summarise, seen.attention, seen.visible, seen.lengths)
+        rows = attempt(skipped, "attention", work)
     return Observed(
         bits=entropy_of(seen.logits),
         states=states,
@@ -276,15 +292,14 @@ def measure(
     }
 
 
-def _token_keys(subject: Subject, prompts: Sequence[Sequence[int]]) -> dict[str, list[Tensor]]:
-    keys = token_keys(subject, prompts[:KEY_PROMPTS])
+def _token_keys(
+    subject: Subject, prompts: Sequence[Sequence[int]], names: Mapping[str, str]
+) -> dict[str, list[Tensor]]:
+    keys = token_keys(subject, prompts[:KEY_PROMPTS], [*names])
     places = torch.tensor(different_tokens(prompts[:KEY_PROMPTS]))
     if len(places) < 3:
         raise ValueError("the prompts have fewer than three different tokens to compare")
-    return {
-        BEFORE_ROTATION: [layer[places] for layer in keys["keys"]],
-        AS_ATTENDED: [layer[places] for layer in keys["turned_keys"]],
-    }
+    return {told: [layer[places] for layer in keys[name]] for name, told in names.items()}
 
 
 def _layers(subject: Subject, layers: str) -> list[int]:

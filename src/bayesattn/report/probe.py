@@ -106,7 +106,7 @@ def _section(found: Examination) -> Section:
     prompts = results.get("prompts", {})
     facts = [
         " · ".join(f"{name} {value}" for name, value in found.about.items() if value is not None),
-        "The self-check of the capture passed.",
+        found.check.sentence,
     ]
     if prompts:
         facts.append(

@@ -12,7 +12,7 @@ WIDTH = 24
 SMALL = {
     "vocab_size": WORDS,
     "hidden_size": WIDTH,
-    "intermediate_size": 20,
+    "intermediate_size": 24,
     "num_hidden_layers": 2,
     "num_attention_heads": 6,
     "max_position_embeddings": 40,
@@ -59,7 +59,7 @@ MODELS = {
     "falcon fused": ("falcon", {**FALCON, "multi_query": False, "bias": True}),
     "falcon grouped": ("falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon alibi": ("falcon", {**FALCON, "alibi": True, "multi_query": False}),
-    "opt": ("opt", {**SMALL, "ffn_dim": 20, "word_embed_proj_dim": WIDTH}),
+    "opt": ("opt", {**SMALL, "ffn_dim": 24, "word_embed_proj_dim": WIDTH}),
     "olmo2": ("olmo2", {**SMALL, **GROUPED}),
     "mpt": ("mpt", MPT),
     "stablelm": (

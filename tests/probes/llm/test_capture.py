@@ -14,9 +14,9 @@ from bayesattn.probes.llm.capture import (
     visible_keys,
 )
 from bayesattn.probes.llm.interventions import edited
+from bayesattn.probes.llm.selfcheck import check_prompts
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import NotApplicableError
-from bayesattn.probes.selfcheck import check_prompts
 from tests.probes.llm.architectures import (
     MODELS,
     WORDS,

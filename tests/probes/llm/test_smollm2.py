@@ -8,8 +8,8 @@ import torch
 from bayesattn.bits import entropy
 from bayesattn.probes.llm.capture import capture_prompts
 from bayesattn.probes.llm.interventions import edited
+from bayesattn.probes.llm.selfcheck import check_prompts
 from bayesattn.probes.llm.subject import load
-from bayesattn.probes.selfcheck import ROUNDED, check_prompts
 
 PROMPTS = {"The capital of France is": 2.14, "2 + 2 =": 1.53, "My favorite color is": 6.30}
 """Bits of the next token, measured with other code."""
@@ -39,8 +39,11 @@ def test_what_it_predicts(smollm2):
 
 def test_it_checks_itself(smollm2):
     found = check_prompts(smollm2, [smollm2.encode(text) for text in PROMPTS])
-    assert found.good and "recomputed rows" in found.differences
-    assert not any(error for name, error in found.differences.items() if name not in ROUNDED)
+    assert found.good and "recomputed rows" in found.differences and not found.doubts
+    assert {*found.allowed} == {
+        *("lengths of keys", "key weights"),
+        *("sums of rows", "recomputed rows", "rows times values"),
+    }
 
 
 def test_edits_reach_its_predictions(smollm2):

@@ -70,9 +70,9 @@ FUSED = {
 
 @pytest.mark.parametrize("name", FUSED)
 def test_layouts_of_fused_projections_are_read_off(name):
-    projection, *expected = FUSED[name]
+    projection, _, *expected = FUSED[name]
     for layer in subject_of(name).parts.layers:
-        for found, columns in zip((layer.query, layer.key, layer.value), expected, strict=True):
+        for found, columns in zip((layer.key, layer.value), expected, strict=True):
             assert found.module is getattr(layer.attention, projection)
             assert torch.equal(found.columns, columns)
 
@@ -82,8 +82,7 @@ def test_separate_projections(name):
     for layer in subject_of(name).parts.layers:
         assert layer.value.module is layer.attention.v_proj
         assert layer.key_projection.module is layer.attention.k_proj
-        assert layer.query.module is layer.attention.q_proj
-        for heads in (layer.value, layer.key_projection, layer.query):
+        for heads in (layer.value, layer.key_projection):
             assert torch.equal(heads.columns.flatten(), torch.arange(heads.columns.numel()))
 
 
@@ -98,7 +97,6 @@ def test_every_architecture(name):
         assert layer.value.count == layer.key.count == len(layer.cached_heads) == key_heads(name)
         assert layer.attention in layer.block.modules() and layer.attention is not layer.block
         assert layer.output in layer.attention.modules()
-        assert layer.feed_forward not in (None, layer.attention, *layer.attention.modules())
         assert parts.key_weight(number).shape[:2] == layer.key.columns.shape
     assert subject.plan.kv_heads == key_heads(name) and subject.plan.heads == layer.heads
 

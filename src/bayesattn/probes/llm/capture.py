@@ -91,11 +91,14 @@ def capture_prompts(
 
 
 def token_keys(
-    subject: Subject, prompts: Sequence[Sequence[int]], batch_tokens: int = BATCH_TOKENS
+    subject: Subject,
+    prompts: Sequence[Sequence[int]],
+    names: Sequence[str] = ("keys", "turned_keys"),
+    batch_tokens: int = BATCH_TOKENS,
 ) -> dict[str, list[Tensor]]:
-    """By layer, [M, G, D] "keys" and "turned_keys" of all M tokens, prompt after prompt."""
+    """By layer, [M, G, D] keys of all M tokens, prompt after prompt."""
     subject.check(prompts)
-    wanted = resolve(subject.parts, ["keys", "turned_keys"], subject.parts.mode)
+    wanted = resolve(subject.parts, names, subject.parts.mode)
     pieces: dict[tuple[str, int], dict[int, Tensor]] = {}
     with reading(subject, wanted, every=True) as read:
         for which, tokens in batches(prompts, batch_tokens):

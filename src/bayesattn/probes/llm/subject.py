@@ -11,14 +11,13 @@ One pass over a few random tokens, with an ear on every module, shows
     key              the last output in which every cached key of position 0 stands: there rotation
                      has not turned it, and norms of keys are behind it
     key_projection   the linear layer that put out those keys, or what their norm was given
-    query            what such layers put out besides
     output           the first linear layer of the block that runs after caching
-    feed_forward     the last part of the block that runs after attention and has matrices
 
 Where a model hides one of the parts that are hooked, `mode` is "cache" and `reason` says which: its
 keys and values are then only heard on their way to attention.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -158,6 +157,9 @@ def load(
     revision: str | None = None,
 ) -> Subject:
     """A model that is ready to be probed; the arguments are those of `open_language`."""
+    if dtype != "float32":
+        # AMX rounds otherwise, and where a virtual machine refuses it the process would die
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
     found = source if isinstance(source, Source) else find(source)
     if revision is not None and found.kind == "hub":
         found, revision = replace(found, revision=revision), None

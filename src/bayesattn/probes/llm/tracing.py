@@ -67,11 +67,8 @@ class LayerStructure:
     key_scale: float = 1.0
     """What rotation multiplies keys with besides turning them (YaRN)."""
     key_projection: Heads | None = None
-    query: Heads | None = None
     output: nn.Module | None = None
     """The output projection, which is given all heads side by side."""
-    feed_forward: nn.Module | None = None
-    """What it puts out is added to the residual stream, perhaps after a norm."""
     rows: int | None = None
     """Which output of `attention` holds the weights [B, heads, T, T]."""
     mixes: bool | None = None
@@ -140,8 +137,6 @@ class _Pass:
             self._find_rows(layer, output)
         elif module is layer.block:
             layer.mixes = self._mixes()
-        elif self.running[-1] is layer.block and _feeds_forward(module, layer.attention):
-            layer.feed_forward = module
 
     def hear(self, index: int, keys: Tensor, values: Tensor) -> None:
         self.states["values"] = values
@@ -153,7 +148,6 @@ class _Pass:
         # position 0 is not turned
         layer.key, layer.key_scale = self._find(k[:, 0, distinct], slice(1), self.scales)
         layer.key_projection = self._before_norm(layer.key)
-        layer.query = self._left_over(layer.value, layer.key_projection)
 
     def _block(self) -> nn.Module | None:
         return next((module for module in self.running if id(module) in self.members), None)
@@ -201,21 +195,6 @@ class _Pass:
                     return Heads(seen.module, seen.layout, columns)
         return None
 
-    def _left_over(self, value: Heads | None, key: Heads | None) -> Heads | None:
-        """Queries: the projection, or the columns of a fused one, that make neither k nor v."""
-        if value is None or key is None:
-            return None
-        for seen in self.seen:
-            if not seen.projected:
-                continue
-            left = torch.ones(seen.features.shape[-1], dtype=torch.bool)
-            for heads in (value, key):
-                if heads.module is seen.module:
-                    left[heads.columns.flatten()] = False
-            if int(left.sum()) == self.heads * key.width:
-                return Heads(seen.module, seen.layout, left.nonzero().view(self.heads, key.width))
-        return None
-
     def _find_rows(self, layer: LayerStructure, output: Any) -> None:
         for place, x in enumerate(output if isinstance(output, tuple) else ()):
             if isinstance(x, Tensor) and x.shape[1:] == (layer.heads, self.length, self.length):
@@ -257,12 +236,6 @@ def _is_projection(module: nn.Module, given: tuple[Any, ...], output: Any) -> bo
     if not given or not isinstance(given[0], Tensor) or not isinstance(output, Tensor):
         return False
     return projects(module, given[0].shape[-1], output.shape[-1])
-
-
-def _feeds_forward(module: nn.Module, attention: nn.Module) -> bool:
-    """Whether a part of a block has matrices, and attention is none of its parts."""
-    has_matrices = any(parameter.ndim >= 2 for parameter in module.parameters())
-    return has_matrices and attention not in module.modules()
 
 
 def _scales(model: nn.Module) -> list[float]:
