@@ -48,12 +48,13 @@ def edited(subject: Subject, edits: Mapping[int, Edit]) -> Yields[None]:
         if number in by_layer:
             raise ValueError(f"layer {number} is edited twice: join its edits into one")
         by_layer[number] = edit
-    edited = [(_value_heads(subject, number), edit) for number, edit in by_layer.items()]
+    edited = [(value_heads(subject, number), edit) for number, edit in by_layer.items()]
     with hanging(heads.module.register_forward_hook(_hook(heads, edit)) for heads, edit in edited):
         yield
 
 
-def _value_heads(subject: Subject, number: int) -> Heads:
+def value_heads(subject: Subject, number: int) -> Heads:
+    """Where values of a layer leave their projection."""
     layer = subject.parts.layers[number]
     if layer.value is None:
         raise NotApplicableError(f"values cannot be edited: {subject.parts.reason}")
