@@ -35,6 +35,7 @@ COMMANDS = {
     "tunnel show": Command("tunnel:TunnelShow", "draw a run's beliefs"),
     "tunnel zoo": Command("zoo:Zoo", "list the trained models that come along"),
     "probe": Command("probe:Probe", "look into a trained model"),
+    "bayes": Command("bayes:Bayes", "say whether a model is Bayesian, and where its belief lives"),
     "sula": Command("sula:Sula", "compare a language model with exact Bayes in context"),
     "lm train": Command("train:LanguageTrain", "train a language model"),
     "lm generate": Command("lm:LanguageGenerate", "let a model continue a text"),

@@ -30,9 +30,9 @@ NOTHING = 0.9
 """One that misses more does not infer."""
 REFERENCE = 1000
 """Sequences that the trivial predictor is made of."""
-REORDERED = 8
-"""Sequences that are read in other orders, and continued in imagination."""
-ORDERS = 6
+REORDERED = 16
+"""Sequences that are read in other orders, and continued in imagination, at most; else half."""
+ORDERS = 4
 CONCENTRATIONS = tuple(float(x) for x in np.geomspace(0.02, 50, 35))
 ALPHAS = tuple(float(x) for x in np.linspace(0.51, 0.99, 25))
 
@@ -101,7 +101,7 @@ def measure_seed(task: Task, seed: int, sequences: int, *, thorough: bool = True
     )
     if not thorough:
         return found
-    some = batch.inputs[:REORDERED]
+    some = batch.inputs[: min(REORDERED, (sequences + 1) // 2)]
     return replace(
         found,
         order=measure_order(reader, tunnel, some, ORDERS, seed),

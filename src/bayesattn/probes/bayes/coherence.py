@@ -20,7 +20,7 @@ from bayesattn.bits import kl_divergence
 from bayesattn.probes.bayes.readers import Reader
 from bayesattn.tunnels import Bijection, Dice, Labels, Markov, Tunnel
 
-LEAVES = 16
+LEAVES = 8
 """Imagined continuations of one sequence, about."""
 MOST_LEAVES = 64
 STILL = 1e-9
