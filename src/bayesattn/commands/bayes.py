@@ -30,8 +30,8 @@ class Bayes(Asking):
 
     MODEL is whatever `bayesattn probe` takes. A model of a tunnel is judged in its own tunnel; a
     language model reads coins, dice, Markov chains and SULA in labels of one token. Beside it stand
-    exact Bayes, a predictor that reads no evidence, and the same network with fresh weights. Of a
-    model that infers it is shown where the belief lives, by layer.
+    exact Bayes, a predictor that collects no evidence, and the same network with fresh weights.
+    Where a model infers, it is shown in which layers the belief lives.
     """
 
     model: Annotated[Positional[str | None], optional("[MODEL]")] = None
@@ -138,7 +138,7 @@ class Bayes(Asking):
         subtitle = (
             f"{len(found.measured[0].seeds)} draws of {found.sequences} sequences · "
             f"{', '.join(f'{one.name}: {one.what}' for one in found.measured)} · missed: mean "
-            "KL(Bayes ‖ model) over that of a predictor that reads no evidence; below 0.1 it "
+            "KL(Bayes ‖ model) over that of a predictor that collects no evidence; below 0.1 it "
             "tracks exact Bayes, above 0.9 there is no inference"
         )
         skipped = found.skipped

@@ -43,10 +43,10 @@ def draw_missed(tasks: Sequence[TaskFound]) -> Picture:
     axes.set_yticks(range(len(tasks)), [task.name for task in tasks])
     axes.set(xlabel="share of the evidence that is missed", xlim=(-0.05, 2.05))
     axes.set_ylim(len(tasks) - 0.5, -0.5)
-    axes.set_xticks([0, 0.5, 1, 2], ["0\nexact Bayes", "0.5", "1\nreads nothing", "2 or more"])
+    axes.set_xticks([0, 0.5, 1, 2], ["0\nexact Bayes", "0.5", "1\ntrivial", "2 or more"])
     caption = (
-        "Mean KL(Bayes ‖ model) over that of a predictor that reads no evidence. Circles are the "
-        "model, a point for each draw of sequences, with the 95% interval of the mean; grey "
+        "Mean KL(Bayes ‖ model) over that of a predictor that collects no evidence. Circles are "
+        "the model, a point for each draw of sequences, with the 95% interval of the mean; grey "
         "squares are the same network with fresh weights. Left of the first dashed line: tracks "
         "exact Bayes; right of the second: no inference."
     )
@@ -58,7 +58,7 @@ def draw_steps(tasks: Sequence[TaskFound]) -> Picture:
     figure, (row,) = panels(max(4.5, 2.6 * len(tasks)), 2.8, columns=len(tasks))
     curves: tuple[tuple[str, Callable[[TaskFound], list[Seed]], Any, str], ...] = (
         ("model", lambda task: task.seeds, lambda one: one.curve, COLOURS[0]),
-        ("reads no evidence", lambda task: task.seeds, lambda one: one.curve_trivial, COLOURS[1]),
+        ("trivial", lambda task: task.seeds, lambda one: one.curve_trivial, COLOURS[1]),
         ("fresh weights", lambda task: task.fresh, lambda one: one.curve, GREY),
     )
     for axes, task in zip(row, tasks, strict=True):

@@ -180,8 +180,7 @@ class Bench:
         self.mean = self.states.mean(0)
         self.seed = seed
         self.base = kl_divergence(batch.posterior, before.log_probs).mean(1)
-        flat = trivial.log().expand_as(batch.posterior)
-        self.evidence = float(kl_divergence(batch.posterior, flat).mean())
+        self.evidence = float(kl_divergence(batch.posterior, trivial.log()).mean())
 
     def read(self, edit: Edit) -> Reading:
         inputs, scored = self.batch.inputs, self.batch.scored
@@ -239,20 +238,23 @@ class Bench:
 def locate(
     reader: Reader,
     batch: Batch,
-    trivial: Tensor,
+    trivial: Callable[[Batch], Tensor],
     layers: Sequence[int],
     *,
     draws: int = DRAWS,
     seed: int = 0,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[LayerBelief]:
-    """Of some layers, by the exact posteriors of a batch; half of it finds, half of it judges."""
+    """Of some layers, by the exact posteriors of a batch; half of it finds, half of it judges.
+
+    `trivial` predicts [N, S, C] without collecting evidence.
+    """
     half = len(batch.inputs) // 2
     first, second = batch.rows(slice(0, half)), batch.rows(slice(half, None))
     _, learnt = heard(reader, first.inputs, first.scored, layers, "residual")
     before, states = heard(reader, second.inputs, second.scored, layers, "residual")
     bits, held_out = entropy(first.posterior), entropy(second.posterior)
-    sites = reader.sites()
+    sites, flat = reader.sites(), trivial(second)
     found: list[LayerBelief] = []
     for layer in layers:
         tell(f"layer {layer}")
@@ -260,7 +262,7 @@ def locate(
         if axis is None and plane is None:
             raise NotApplicableError("the belief depends on the step alone, so no state carries it")
         bench = Bench(
-            reader, second, trivial, before, states[layer], sites[layer], draws=draws, seed=seed
+            reader, second, flat, before, states[layer], sites[layer], draws=draws, seed=seed
         )
         found.append(
             LayerBelief(
