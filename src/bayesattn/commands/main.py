@@ -66,6 +66,10 @@ FORMER_OPTIONS = {
     "lm train": _CHOICES,
     "demo": _BUDGET,
     "claims run": _BUDGET,
+    "sula": {
+        "--cut": "is gone; `bayesattn bayes` shows what cuts do, by layer",
+        "--axes": "is gone, like --cut; see `bayesattn bayes`",
+    },
 }
 """What has become of the first edition's options."""
 HELP = ("-h", "--help", "help")

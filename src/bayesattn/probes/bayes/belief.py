@@ -79,15 +79,22 @@ class LayerBelief:
 
 
 def heard(
-    reader: Reader, inputs: Tensor, scored: Tensor, layers: Sequence[int], where: Where
+    reader: Reader,
+    inputs: Tensor,
+    scored: Tensor,
+    layers: Sequence[int],
+    where: Where,
+    *,
+    everywhere: bool = False,
 ) -> tuple[Reading, dict[int, Tensor]]:
-    """What is predicted, and states [N, S, d] of some layers at the steps."""
+    """What is predicted, and states [N, S, d] of some layers at the steps, or at all positions."""
     places, sites = reader.places(scored), reader.sites(where)
     kept: dict[int, list[Tensor]] = {layer: [] for layer in layers}
 
     def keep(layer: int) -> Callable[..., None]:
         def hook(_: object, __: object, output: object) -> None:
-            kept[layer].append(sites[layer].get(output)[:, places].float().cpu())
+            states = sites[layer].get(output)
+            kept[layer].append((states if everywhere else states[:, places]).float().cpu())
 
         return hook
 
@@ -160,7 +167,10 @@ def random_basis(states: Tensor, count: int, generator: Generator) -> Tensor:
 
 
 class Bench:
-    """Held-out sequences on which changes of one layer are tried out."""
+    """Held-out sequences on which changes of one layer are tried out.
+
+    Of states [N, S, d] at the steps; or, `everywhere`, [N, T, d], whose mean then goes as well.
+    """
 
     def __init__(
         self,
@@ -227,7 +237,11 @@ class Bench:
         """[N] extra of each sequence, and what predictions moved by."""
         after = self.read(edit).log_probs
         extra = (kl_divergence(self.batch.posterior, after).mean(1) - self.base) / self.evidence
-        return extra, float(kl_divergence(self.before.log_probs.exp(), after).mean())
+        return extra, self.moved(Reading(after, self.before.mass))
+
+    def moved(self, after: Reading) -> float:
+        """KL(before ‖ after), bits."""
+        return float(kl_divergence(self.before.log_probs.exp(), after.log_probs).mean())
 
     def _rise(self, step: Tensor) -> Tensor:
         """[N] of the entropy, bits."""
