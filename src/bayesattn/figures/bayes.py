@@ -92,6 +92,7 @@ def draw_where(task: str, layers: Sequence[LayerBelief]) -> Picture:
         _points(steering, places, [one.rise for _, one in steered])
     steering.set(title="steered along the axis", xlabel="layer", ylabel="rise of entropy, bits")
     for axes in (cuts, planes, steering):
+        axes.set_xticks(at)
         axes.axhline(0, color=GREY, lw=0.8)
         axes.title.set_fontsize("medium")
     cuts.legend(fontsize=8)

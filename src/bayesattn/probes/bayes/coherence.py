@@ -6,8 +6,8 @@
             share = KL(E_z p(. | x, z) ‖ p(. | x)) / E_z KL(p(. | x, z) ‖ p(. | x))
 
 Both are between 0 and 1: the divergence from a mean and that of the mean add up. Bayes has 0. What
-does not move at all has 0 / 0, which is 0 here, so each stands beside how far predictions move. All
-continuations are enumerated, so drift has no sampling error.
+hardly moves has a share of hardly anything, which is 0 here. All continuations are enumerated, so
+drift has no sampling error.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ from bayesattn.tunnels import Bijection, Dice, Labels, Markov, Tunnel
 LEAVES = 8
 """Imagined continuations of one sequence, about."""
 MOST_LEAVES = 64
-STILL = 1e-9
-"""Bits: what moves by less does not move."""
+STILL = 0.01
+"""Bits: what moves by less is taken to move by this, for a share of nothing is noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,4 +153,4 @@ def _imagine_pairs(
 
 
 def _share(part: float, whole: float) -> float:
-    return min(1.0, part / whole) if whole > STILL else 0.0
+    return min(1.0, part / max(whole, STILL))

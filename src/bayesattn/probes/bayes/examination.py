@@ -4,6 +4,7 @@ Seeds are measured one after the other over all tasks, so that first numbers are
 was measured stays if the rest fails.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +25,7 @@ from bayesattn.probes.bayes.belief import LayerBelief
 from bayesattn.probes.bayes.laws import held_out_errors
 from bayesattn.probes.examination import Row, measured_row
 from bayesattn.probes.measured import Measured, plain
-from bayesattn.stats import mean_interval
+from bayesattn.stats import Interval, mean_interval
 from bayesattn.tunnels import Tunnel
 
 SEEDS, FRESH = 8, 4
@@ -61,12 +62,14 @@ class TaskFound:
             "KL(Bayes ‖ model), bits": self._over(
                 lambda one: one.bits, trivial=_mean([one.trivial for one in self.seeds])
             ),
-            "mass of the labels": self._over(lambda one: one.mass if one.mass < 1 else None),
-            "share of order": self._over(lambda one: one.order and one.order.share),
-            "gain of averaging orders, bits": self._over(
-                lambda one: one.order and one.order.single - one.order.averaged
+            "mass of the labels": self._over(
+                lambda one: one.mass if one.mass < 1 else None, most=1.0
             ),
-            "share of drift": self._over(lambda one: one.drift and one.drift.share),
+            "share of order": self._over(lambda one: one.order and one.order.share, most=1.0),
+            "gain of averaging orders, bits": self._over(
+                lambda one: one.order and one.order.single - one.order.averaged, -math.inf
+            ),
+            "share of drift": self._over(lambda one: one.drift and one.drift.share, most=1.0),
         }
         for prior in {one.prior.field for one in self.seeds if one.prior}:
             stated = float(getattr(self.tunnel, prior))
@@ -83,16 +86,23 @@ class TaskFound:
         return {what: one for what, one in shown.items() if one is not None}
 
     def _over(
-        self, number: Callable[[Seed], float | None], **nulls: float | None
+        self,
+        number: Callable[[Seed], float | None],
+        least: float = 0.0,
+        most: float = math.inf,
+        **nulls: float | None,
     ) -> Measured | None:
-        """Mean and interval over seeds, and the mean of fresh weights."""
+        """Mean and interval over seeds, inside what is possible, and the mean of fresh weights."""
         own, fresh = (
             [x for one in seeds if (x := number(one)) is not None]
             for seeds in (self.seeds, self.fresh)
         )
         if not own:
             return None
-        measured = Measured(value=_mean(own), interval=mean_interval(own))
+        interval = mean_interval(own)
+        if interval is not None:
+            interval = Interval(max(least, interval.low), min(most, interval.high))
+        measured = Measured(value=_mean(own), interval=interval)
         return measured.beside(**nulls, fresh_weights=_mean(fresh) if fresh else None)
 
     def to_dict(self) -> dict[str, Any]:
