@@ -9,7 +9,7 @@ position, so what is asked is whether anything after this layer misses it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -118,7 +118,7 @@ class LLMCausal(Study[CausalRecipe, CausalMeasured]):
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         figure, (costs, errors) = panels(2, (8.4, 3))
         layers = mean_curve(found, lambda one: [cut.layer for cut in one.cuts])
-        curves = {
+        curves: dict[str, Callable[[CausalMeasured], list[float]]] = {
             "supervised axis": lambda one: [cut.moved for cut in one.cuts],
             "random, as large": lambda one: [float(np.mean(cut.random)) for cut in one.cuts],
             "first component": lambda one: [cut.moved_first for cut in one.cuts],

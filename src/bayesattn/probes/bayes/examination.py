@@ -81,7 +81,8 @@ class TaskFound:
         bayes = held_out_errors(reference(self.tunnel).least.tolist()) or {}
         for law in bayes:
             shown[f"{law} law, held-out error, bits"] = self._over(
-                lambda one, law=law: one.laws and one.laws[law], curve_of_Bayes=bayes[law]
+                lambda one, law=law: one.laws[law] if one.laws else None,
+                curve_of_Bayes=bayes[law],
             )
         return {what: one for what, one in shown.items() if one is not None}
 
