@@ -15,8 +15,11 @@ from bayesattn.tunnels import (
     RRXOR,
     TUNNELS,
     Bijection,
+    Dice,
     GroupFilter,
     Hops,
+    Labels,
+    Markov,
     Mess3,
     Recall,
     Revision,
@@ -37,6 +40,9 @@ CASES: dict[str, Tunnel] = {
     "group": GroupFilter(),
     "mess3": Mess3(),
     "rrxor": RRXOR(),
+    "dice": Dice(faces=6),
+    "markov": Markov(),
+    "labels": Labels(),
 }
 """What is timed: the papers' sizes where they state any."""
 SINGLE = 8

@@ -17,7 +17,7 @@ from bayesattn.encodings import ENCODINGS
 from bayesattn.models import SIZES
 from bayesattn.priors import PRIORS, GeneralizedGaussian, generalized_gaussian
 from bayesattn.probes import criteria, examination
-from bayesattn.probes.llm import causal
+from bayesattn.probes.bayes import behaviour
 from bayesattn.tunnels import RRXOR, TUNNELS
 from bayesattn.verdicts import LEVELS, LOOKS, WORDS, Kind
 
@@ -33,7 +33,8 @@ STATED = [
     ("howto/model.md", r"\| `prior` \| (.*?) \|", set(PRIORS)),
     ("howto/llm.md", r"^schema +(\d+)$", examination.SCHEMA),
     ("howto/llm.md", r"^p below (\S+) and more", criteria.ALPHA),
-    ("howto/sula.md", r"(\d+) random axes", causal.RANDOM_AXES),
+    ("howto/bayes.md", r"missed is below ([\d.]+);", behaviour.BAYESIAN),
+    ("howto/bayes.md", r"\| missed is above ([\d.]+) \|", behaviour.NOTHING),
     ("howto/tunnel.md", r"`rrxor` says (\d+) different words", round(2 ** RRXOR().hypothesis_bits)),
     ("howto/tunnel.md", r"\| tunnel \|.*?\n\|[-|]+\n(.*?)\n\n", set(TUNNELS)),
 ]

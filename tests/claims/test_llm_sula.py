@@ -7,21 +7,14 @@ import pytest
 
 from bayesattn.claims import llm_causal, llm_sula
 from bayesattn.ledger.study import Tier
-from bayesattn.probes.llm.causal import intervene
-from bayesattn.probes.llm.sula import ALL_WORDS, fixed_conditions
-from bayesattn.probes.llm.sula_answers import answer
 from bayesattn.verdicts import Outcome
 from tests.claims.examples import example
-from tests.claims.recorded import recorded_results
 from tests.ledger.toy import run_study
-from tests.probes.llm.sula_toys import LABELS, subject
+from tests.probes.llm.sula_toys import subject
 
 STUDIES = {
     llm_sula: (llm_sula.LLMSula, {"prompts": 4, "each": 4, "controls": True}),
-    llm_causal: (
-        llm_causal.LLMCausal,
-        {"each": 6, "axes": 3, "depths": {"middle": (0.4,), "last": (1.0,), "several": (0.4, 0.7)}},
-    ),
+    llm_causal: (llm_causal.LLMCausal, {"each": 4, "shots": 6, "depths": 2, "random": 2}),
 }
 
 
@@ -32,16 +25,22 @@ def test_a_study_measures_judges_and_draws(module, tmp_path, monkeypatch):
     study = kind()
     recipe = dataclasses.replace(study.recipes[Tier.QUICK], seeds=2, **changes)
     study.recipes = MappingProxyType({Tier.QUICK: recipe})
-    if module is llm_sula:
-        record = run_study(study, Tier.QUICK, tmp_path / "report")
-        assert record.failure is None, record.failure
-        assert record.figures and {*record.rows} == {own.name for own in study.claim.statements}
-    else:
-        cuts = study.measure(Tier.QUICK, 0)
-        assert study.draw(Tier.QUICK, {0: cuts})
-        assert [axis.layer for axis in cuts["middle"].axes] == [1]
-        assert [axis.layer for axis in cuts["several"].axes] == [1, 2]
-        assert cuts["last"].later is None and list(cuts["middle"].later.layers) == [2, 3]
+    record = run_study(study, Tier.QUICK, tmp_path / "report")
+    assert record.failure is None, record.failure
+    assert record.figures and {*record.rows} == {own.name for own in study.claim.statements}
+
+
+def test_layers_that_are_cut(monkeypatch):
+    monkeypatch.setattr(llm_causal, "subject", subject)
+    study = llm_causal.LLMCausal()
+    changes = STUDIES[llm_causal][1]
+    recipe = dataclasses.replace(study.recipes[Tier.QUICK], **changes)
+    study.recipes = MappingProxyType({Tier.QUICK: recipe})
+    found = study.measure(Tier.QUICK, 0)
+    assert [cut.layer for cut in found.cuts] == [1, 3]
+    assert [cut.layer for cut in found.late] == [3]
+    assert found.prompts == 8 and all(len(cut.random) == 2 for cut in found.cuts)
+    assert all(cut.moved > 0 and min(cut.random) > 0 for cut in found.cuts)
 
 
 def judged(fixed, masked, own=0.5, error=0.01):
@@ -83,42 +82,56 @@ def with_order(asked, value, own):
     return dataclasses.replace(asked, centred=moved)
 
 
+def cut(layer, times=1.0, order=0.6, error=0.5):
+    return llm_causal.LayerCut(
+        layer=layer,
+        order=order,
+        moved=0.1 * times,
+        random=[0.05, 0.15],
+        error_first=error,
+        moved_first=0.2,
+    )
+
+
+def found(times=1.0, order=0.6, error=0.5, late=None):
+    cuts = [cut(layer, times, order, error) for layer in (0, 10, 19)]
+    cuts += [cut(29, times if late is None else late, order, error)]
+    return llm_causal.CausalMeasured(layers=30, prompts=20, error=0.5, cuts=cuts)
+
+
 @pytest.mark.parametrize(
-    ("before", "lost", "matched", "change", "outcome"),
+    ("changes", "outcomes"),
     [
-        ([0.7, 0.7, 0.71], [0.9, 0.92, 0.9], [0.5, 0.52, 0.5], [0.01, -0.01, 0.0], "supported"),
-        ([0.7, 0.7, 0.71], [0.1, 0.12, 0.1], [0.5, 0.52, 0.5], [0.01, -0.01, 0.0], "refuted"),
-        ([0.7, 0.7, 0.71], [0.9, 0.92, 0.9], [0.0, 0.0, 0.01], [0.01, -0.01, 0.0], "refuted"),
-        ([0.7, 0.7, 0.71], [0.9, 0.92, 0.9], [0.5, 0.52, 0.5], [0.2, -0.21, 0.2], "refuted"),
-        ([0.1, 0.1, 0.11], [0.9, 0.92, 0.9], [0.5, 0.52, 0.5], [0.01, -0.01, 0.0], "inconclusive"),
+        ({}, (Outcome.YES, Outcome.YES, Outcome.YES)),
+        ({"late": 12.0}, (Outcome.YES, Outcome.NO, Outcome.YES)),
+        ({"times": 12.0}, (Outcome.YES, Outcome.NO, Outcome.NO)),
+        ({"error": 0.6}, (Outcome.NO, Outcome.YES, Outcome.YES)),
+        ({"order": 0.1}, (Outcome.YES, Outcome.UNDECIDED, Outcome.UNDECIDED)),
     ],
 )
-def test_order_must_go_and_nothing_else(before, lost, matched, change, outcome):
-    recorded, found = recorded_results("llm-causal"), {}
-    for seed in range(3):
-        cut = recorded[seed]["middle"]
-        after = before[seed] * (1 - lost[seed])
-        later = dataclasses.replace(
-            cut.later, order=[before[seed]], order_after=[after], order_random=[before[seed]]
+def test_a_cut_is_judged_beside_random_ones_as_large(changes, outcomes):
+    study = llm_causal.LLMCausal()
+    every = {
+        seed: found(**{name: value * (1 + seed / 200) for name, value in changes.items()})
+        for seed in range(12)
+    }
+    # seeds must differ, or nothing is known of how much they vary
+    every = {
+        seed: dataclasses.replace(
+            one,
+            error=one.error * (1 + seed / 2000),
+            cuts=[dataclasses.replace(c, moved=c.moved * (1 + seed / 100)) for c in one.cuts],
         )
-        error = dataclasses.replace(cut.against.error, value=change[seed])
-        against = dataclasses.replace(cut.against, error=error)
-        found[seed] = {
-            "middle": dataclasses.replace(cut, later=later, against=against, matched=matched[seed])
-        }
-    verdict = llm_causal.LLMCausal().verdict(Tier.QUICK, found)
-    assert verdict.outcome == outcome
-    assert verdict.measured == pytest.approx(sum(lost) / 3)
+        for seed, one in every.items()
+    }
+    said = study.said(Tier.FULL, every)
+    judged = [own.judge([*said[own.name].values()]).outcome for own in study.claim.statements]
+    assert tuple(judged) == outcomes
 
 
-def test_order_lost_is_what_random_cuts_leave():
-    model = subject()
-    shown, _ = fixed_conditions(ALL_WORDS, LABELS, each=5, shots=6)
-    found = intervene(model, answer(model, shown, (1,)), [1], axes=4)
-    measured = llm_causal.as_cut(found)
-    whole = sum(found.before.order) / len(found.later)
-    fall = found.against.fall_of_order
-    assert measured.later.lost == pytest.approx((fall.value - fall.random) / whole)
-    error = found.whole.error_predictive - found.before.error_predictive
-    assert measured.against.error.value == pytest.approx(error)
-    assert measured.doses[0.0] == measured.against.divergence.value == found.whole.divergence
+def test_late_layers_and_the_middle_one():
+    one = found(times=2.0, late=8.0)
+    assert [c.layer for c in one.late] == [29] and one.middle.layer in (10, 19)
+    values = llm_causal.LLMCausal().values(Tier.FULL, one)
+    assert values["late-layers"].effect == pytest.approx(8.0, rel=1e-6)
+    assert values["all-depths"].effect == pytest.approx((2**3 * 8) ** 0.25, rel=1e-6)

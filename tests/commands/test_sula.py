@@ -6,10 +6,9 @@ import pytest
 
 from bayesattn.commands import sula as sula_commands
 from bayesattn.commands.main import main
-from bayesattn.probes.llm import sula_examination
 from tests.probes.llm.sula_toys import subject
 
-SMALL = ("--prompts", "4", "--each", "4", "--axes", "3")
+SMALL = ("--prompts", "4", "--each", "4")
 
 
 @pytest.fixture(autouse=True)
@@ -34,23 +33,23 @@ def mistake(capsys, *words):
 
 
 def test_table_page_and_json(capsys, model, tmp_path):
-    words = ("sula", "tiny", *SMALL, "--cut", "1", "-1", "--json", "s.json", "--out", "page.html")
+    words = ("sula", "tiny", *SMALL, "--json", "s.json", "--out", "page.html")
     assert main(words) == 0
     out = capsys.readouterr().out
     assert model[0][0] == "tiny" and out.startswith("llama: labels in context")
     assert "labels dax and lug (remap: mip and wug)" in out and out.endswith("Page: page.html\n")
-    for shown in ("calibration", "movement", "intervention", "mask_labels, k = 8", "H_pred"):
+    for shown in ("calibration", "movement", "mask_labels, k = 8", "H_pred"):
         assert shown in out
     found = json.loads((tmp_path / "s.json").read_text())
     assert found["labels"] == ["dax", "lug", "mip", "wug"] and found["layer"] == 3
-    assert found["intervention"]["layers"] == [1, 3] and found["model"] == "llama"
+    assert found["model"] == "llama"
     names = {one["condition"] for one in found["calibration"]}
     assert names == {
         *("main", "remap", "shuffled", "mask_words", "mask_labels"),
         *("fixed length", "fixed length, labels masked"),
     }
     page = (tmp_path / "page.html").read_text()
-    assert page.count("data:image/svg+xml") == 3 and "http" not in page.split("<main>")[1]
+    assert page.count("data:image/svg+xml") == 2 and "http" not in page.split("<main>")[1]
 
 
 def test_a_seeded_rerun_is_byte_identical(tmp_path):
@@ -63,9 +62,7 @@ def test_a_seeded_rerun_is_byte_identical(tmp_path):
     for name in files:
         assert (one / name).read_bytes() == (two / name).read_bytes()
     found = json.loads((one / "sula.json").read_text())
-    assert (
-        found["intervention"] is None and len({c["condition"] for c in found["calibration"]}) == 3
-    )
+    assert len({c["condition"] for c in found["calibration"]}) == 3
 
 
 def test_standard_output_holds_nothing_but_json(capsys):
@@ -79,26 +76,15 @@ def test_standard_output_holds_nothing_but_json(capsys):
         (("--labels", "dax", "zorb"), "the label 'zorb' is unknown to this tokenizer"),
         (("--labels", "dax"), "--labels takes two labels, or four"),
         (("--layer", "9"), "there is no layer 9"),
-        (("--cut", "-9"), "there is no layer -9"),
+        (("--cut", "1"), "`bayesattn bayes` shows what cuts do"),
         (("--alpha", "0.4"), "alpha must lie between 0.5 and 1"),
         (("--prompts", "0"), "1 or more prompts of each kind"),
-        (("--axes", "1"), "--axes must be 2 or more, not 1"),
         (("--out", "no/where.html"), "Cannot write no/where.html"),
         (("--json", "no/where.json"), "Cannot write no/where.json"),
     ],
 )
 def test_mistakes_are_one_sentence(words, message, capsys):
     assert message in mistake(capsys, *words)
-
-
-def test_a_failed_intervention_does_not_lose_the_rest(capsys, monkeypatch):
-    def fail(*args, **options):
-        raise ValueError("values cannot be edited")
-
-    monkeypatch.setattr(sula_examination, "intervene", fail)
-    assert main(["sula", "tiny", *SMALL, "--no-controls", "--cut", "1"]) == 0
-    out = capsys.readouterr().out
-    assert "interventions: values cannot be edited." in out and "calibration" in out
 
 
 def test_no_model_is_the_default(model, capsys):

@@ -15,9 +15,12 @@ from bayesattn.tunnels import (
     TUNNELS,
     Batch,
     Bijection,
+    Dice,
     GroupFilter,
     Hops,
+    Labels,
     LeakError,
+    Markov,
     Mess3,
     Recall,
     Revision,
@@ -56,6 +59,12 @@ TUNNEL_CASES = [
     Mess3(4, 0.15, 0.6),
     RRXOR(),
     RRXOR(5, 0.3, 0.8),
+    Dice(),
+    Dice(9, 6, 0.3),
+    Markov(),
+    Markov(7, 2, 2.0),
+    Labels(),
+    Labels(5, 0.7),
 ]
 every_tunnel = pytest.mark.parametrize("tunnel", TUNNEL_CASES, ids=repr)
 
@@ -203,7 +212,7 @@ def test_a_batch_moves_to_a_device_whole(generator):
 def test_a_tunnel_is_found_by_its_name():
     assert list(TUNNELS) == [
         *("bijection", "hmm", "recall", "revision", "sticky", "hops", "group"),
-        *("mess3", "rrxor"),
+        *("mess3", "rrxor", "dice", "markov", "labels"),
     ]
     for name, kind in TUNNELS.items():
         assert type(make_tunnel(name)) is kind

@@ -1,204 +1,194 @@
 """llm-causal: is the entropy axis read, or needed?
 
-    order lost   fall of |Spearman|(first component, entropy) in the layers after a cut, beyond the
-                 fall after cuts of random axes, as a share of the order there was
-    cost         share of random cuts whose KL is at least that of a cut of the axis of equal size
-    calibration  change of mean |H_model - H_pred|
+    error   mean |H_model - H_post|, before and after the first component is cut
+    times   KL(before ‖ after) of the two labels for a cut of the supervised axis, over that of cuts
+            of random directions that move values as far
 
-In SULA prompts of fixed length. The axis is found anew in every later layer, after the cut: in the
-cut layer itself it is gone by construction.
+in SULA prompts of one length, one layer at a time. The axis is cut from the values of every
+position, so what is asked is whether anything after this layer misses it.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import torch
+from torch import Generator, Tensor
 
+from bayesattn.bits import entropy
 from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Value
 from bayesattn.ledger.typed import Stored
-from bayesattn.probes.llm.causal import Damage, Intervention, intervene
-from bayesattn.probes.llm.interventions import Axis
-from bayesattn.probes.llm.sula import fixed_conditions
-from bayesattn.probes.llm.sula_answers import answer, even_words, pick_labels, plain_encode
-from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given
+from bayesattn.probes.bayes import belief
+from bayesattn.probes.bayes.readers import LanguageReader, put_into_words
+from bayesattn.probes.bayes.tasks import sula_text
+from bayesattn.probes.llm.sula import ALL_WORDS, binary_entropy, posterior, sample_fixed
+from bayesattn.probes.llm.sula_answers import pick_labels
+from bayesattn.tunnels import Batch, Labels
 
-MIDDLE = "middle"
-"""The cut that is judged."""
-ORDERED = 0.3
-"""Rank correlation in later layers without which there is nothing to lose."""
-LOST = 0.5
-"""Broken: half of the order is lost, beyond what any cut costs."""
-RARE = 0.05
-"""Needed: fewer random cuts than this cost as much."""
-UNCHANGED = 0.05
-"""Bits of entropy error."""
+LATE = 0.75
+"""The last quarter of layers begins here."""
+THERE = 0.3
+"""Held-out |r| of the axis with the model's own entropy, without which there is no axis."""
+LEAST = 1e-9
+"""Bits: rounding does not divide by zero."""
 
 
 class CausalRecipe(Recipe):
-    """Prompts, layers and axes; seeds are other prompts and other random axes."""
+    """Prompts, depths and random directions; seeds are other prompts and other directions."""
 
     each: int
     """Prompts for each difference of labels."""
     shots: int
-    """Pairs in every prompt."""
-    axes: int
-    depths: Mapping[str, tuple[float, ...]]
-    """Cuts by name, and where in the model they are: 0 is the first layer, 1 the last."""
+    depths: int
+    """How many layers, evenly spaced."""
+    random: int
 
 
-class Later(Stored):
-    """Layers after the cut: |Spearman| of the first component, found anew, with the entropy."""
+class LayerCut(Stored):
+    """One layer; divergences are in bits, of the two labels."""
 
-    layers: Sequence[int]
-    order: Sequence[float]
-    """As it is, by layer."""
-    order_after: Sequence[float]
-    order_random: Sequence[float]
-    """Mean after random cuts."""
-    decodability: float
-    """R² of the entropy, mean over layers."""
+    layer: int
+    order: float
+    """Held-out |r| of the supervised axis with the model's own entropy."""
+    moved: float
+    """By a cut of the supervised axis."""
+    random: Sequence[float]
+    """By random cuts as large."""
+    error_first: float
+    """|H_model - H_post| without the first component."""
+    moved_first: float
 
     @property
-    def lost(self) -> float:
-        """Share of the order that is lost beyond random cuts."""
-        before, after, random = map(np.mean, (self.order, self.order_after, self.order_random))
-        return float((random - after) / max(before, 1e-9))
+    def times(self) -> float:
+        return (self.moved + LEAST) / (float(np.mean(self.random)) + LEAST)
 
 
-class AxisCut(Stored):
-    """One or several layers that lose their axis together; divergences are in bits."""
+class CausalMeasured(Stored):
+    """All depths of one draw of prompts."""
 
+    layers: int
+    """Of the model."""
     prompts: int
-    axes: Sequence[Axis]
-    local_decodability: tuple[float, float]
-    """R² of the entropy in the first of these layers, and without the axis."""
-    against: Damage
     error: float
-    """Of the entropy, before."""
-    correlation: tuple[float, float]
-    """Of the model's entropy and H_pred, before and after."""
-    matched: float
-    """Share of random cuts that cost as much at equal size."""
-    relative_size: float
-    doses: Mapping[float, float]
-    """Divergence by the part of the axis that is kept."""
-    components: Sequence[float]
-    """Divergence of cuts of the next components."""
-    edits: Mapping[str, float]
-    """Divergence of nothing but the axis, and of shifts along it."""
-    later: Later | None
-    """None if the last layer is the first that is cut."""
+    """|H_model - H_post| of the whole model."""
+    cuts: Sequence[LayerCut]
+
+    @property
+    def late(self) -> list[LayerCut]:
+        return [cut for cut in self.cuts if cut.layer >= LATE * (self.layers - 1)]
+
+    @property
+    def middle(self) -> LayerCut:
+        return min(self.cuts, key=lambda cut: abs(cut.layer - (self.layers - 1) / 2))
 
 
-Found = Mapping[int, Mapping[str, AxisCut]]
+Found = Mapping[int, CausalMeasured]
 
 
 @register("llm-causal")
-class LLMCausal(Study[CausalRecipe, Mapping[str, AxisCut]]):
-    """Cuts the axis of SmolLM2's values, beside cuts of random axes."""
+class LLMCausal(Study[CausalRecipe, CausalMeasured]):
+    """Cuts axes of SmolLM2's values, beside cuts of random directions."""
 
-    def measure(self, tier: Tier, seed: int) -> Mapping[str, AxisCut]:
+    def measure(self, tier: Tier, seed: int) -> CausalMeasured:
         recipe = self.recipes[tier]
         model = subject()
-        top = len(model.parts.layers) - 1
-        cuts = {
-            name: [round(depth * top) for depth in depths] for name, depths in recipe.depths.items()
-        }
-        shown, _ = fixed_conditions(
-            even_words(plain_encode(model)),
-            pick_labels(model),
-            each=recipe.each,
-            shots=recipe.shots,
-            seed=seed,
-        )
-        layers = sorted({layer for several in cuts.values() for layer in several})
-        answers = answer(model, shown, tuple(layers))
-        return {
-            name: as_cut(intervene(model, answers, several, axes=recipe.axes, seed=seed))
-            for name, several in cuts.items()
-        }
+        labels = pick_labels(model)[:2]
+        reader = put_into_words(model, sula_text(seed), labels, recipe.shots)
+        generator = Generator().manual_seed(seed)
+        evidence = sample_fixed(ALL_WORDS, generator, count=recipe.each, shots=recipe.shots)
+        order = torch.randperm(len(evidence.labels), generator=generator)
+        inputs, alpha = evidence.labels[order], evidence.alpha
+        first, second = inputs.chunk(2)
+        # not the first, where the last token's values are the same in all prompts
+        layers = [1 + at for at in belief.depths(len(model.parts.layers) - 1, recipe.depths)]
+        return _measure(reader, first, second, alpha, layers, recipe.random, seed)
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        cuts = [one[MIDDLE] for one in found.values()]
-        later = [cut.later for cut in cuts if cut.later is not None]
-        lost = judge_effect([one.lost for one in later], minimum=LOST)
-        parts = {
-            "order lost": lost,
-            "random cuts that cost as much": judge_effect(
-                [cut.matched for cut in cuts], minimum=RARE
-            ),
-            "change of the entropy error": judge_below(
-                [abs(cut.against.error.value) for cut in cuts], limit=UNCHANGED
-            ),
+    def values(self, tier: Tier, one: CausalMeasured) -> Mapping[str, Value]:
+        there = float(np.mean([cut.order for cut in one.late])) > THERE
+        change = one.middle.error_first / one.error - 1
+        return {
+            "calibration": Value(change, 0.0),
+            "late-layers": Value(_geometric(one.late), 1.0, there),
+            "all-depths": Value(_geometric(one.cuts), 1.0, there),
         }
-        before = [float(np.mean(one.order)) for one in later]
-        there = judge_effect(before, minimum=ORDERED)
-        judgement = judge_given("Later values are ordered", there, judge_all(parts))
-        note = (
-            f"Order in later layers {np.mean(before):.2f}, after the cut "
-            f"{np.mean([one.order_after for one in later]):.2f}, after random cuts "
-            f"{np.mean([one.order_random for one in later]):.2f}; KL "
-            f"{np.mean([cut.against.divergence.value for cut in cuts]):.4f} bits, of random cuts "
-            f"{np.mean([cut.against.divergence.random for cut in cuts]):.4f}, of which "
-            f"{np.mean([cut.matched for cut in cuts]):.2f} cost as much at equal size."
-        )
-        return Finding(
-            judgement,
-            unit="of the order in later layers lost, beyond random cuts",
-            null=0.0,
-            note=note,
-            shown=lost,
-        )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
-        figure, (order, dose) = panels(2, (8.4, 3))
-        later = {seed: one[MIDDLE].later for seed, one in found.items()}
-        known = {seed: one for seed, one in later.items() if one is not None}
-        curves: dict[str, Callable[[Later], Sequence[float]]] = {
-            "whole": lambda one: one.order,
-            "axis cut": lambda one: one.order_after,
-            "random axes cut": lambda one: one.order_random,
+        figure, (costs, errors) = panels(2, (8.4, 3))
+        layers = mean_curve(found, lambda one: [cut.layer for cut in one.cuts])
+        curves: dict[str, Callable[[CausalMeasured], list[float]]] = {
+            "supervised axis": lambda one: [cut.moved for cut in one.cuts],
+            "random, as large": lambda one: [float(np.mean(cut.random)) for cut in one.cuts],
+            "first component": lambda one: [cut.moved_first for cut in one.cuts],
         }
-        for (label, curve), colour in zip(curves.items(), ("C2", "C1", "C0"), strict=True):
-            layers = mean_curve(known, lambda one: one.layers)
-            order.plot(layers, mean_curve(known, curve), "o-", ms=3, color=colour, label=label)
-        order.set(xlabel="layer", ylabel="|ρ| of PC 1, found anew", ylim=(0, 1))
-        order.legend(fontsize=8)
-        for name in self.recipes[tier].depths:
-            kept = list(next(iter(found.values()))[name].doses)
-            costs = mean_curve(found, lambda one, name=name: [*one[name].doses.values()])
-            dose.plot(kept, costs, "o-", ms=3, label=f"{name}, axis")
-        dose.set(xlabel="part of the axis that is kept", ylabel="KL, bits")
-        dose.legend(fontsize=8)
+        for label, curve in curves.items():
+            costs.plot(layers, mean_curve(found, curve), "o-", ms=3, label=label)
+        costs.set(xlabel="layer", ylabel="KL of the labels, bits", yscale="log")
+        costs.legend(fontsize=8)
+        after = mean_curve(found, lambda one: [cut.error_first for cut in one.cuts])
+        errors.plot(layers, after, "o-", ms=3, label="without the first component")
+        errors.axhline(float(np.mean([one.error for one in found.values()])), color="grey")
+        errors.set(xlabel="layer", ylabel="|H - H_post|, bits", ylim=(0, None))
+        errors.legend(fontsize=8)
         caption = (
-            "Left, rank correlation of the first component with the model's entropy in the layers "
-            "after the cut; right, what cuts cost; means over draws of prompts."
+            "Left, what cuts cost by layer; right, the error of the entropy, in grey that of the "
+            "whole model; means over draws of prompts."
         )
-        return [Picture("cuts", figure, caption, "Curves over layers, and over doses.")]
+        return [Picture("cuts", figure, caption, "Curves over layers, two panels.")]
 
 
-def as_cut(found: Intervention) -> AxisCut:
-    before, after = found.before, found.whole
-    later = Later(
-        layers=found.later,
-        order=before.order,
-        order_after=after.order,
-        order_random=found.random_order,
-        decodability=float(np.mean(before.decodability)) if found.later else 0.0,
-    )
-    return AxisCut(
-        prompts=found.prompts,
-        axes=found.axes,
-        local_decodability=found.local_decodability,
-        against=found.against,
-        error=before.error_predictive,
-        correlation=(before.correlation, after.correlation),
-        matched=found.matched,
-        relative_size=found.relative_size,
-        doses={keep: effect.divergence for keep, effect in found.doses.items()},
-        components=[effect.divergence for effect in found.components],
-        edits={name: effect.divergence for name, effect in found.edits.items()},
-        later=later if found.later else None,
-    )
+def _measure(
+    reader: LanguageReader,
+    first: Tensor,
+    second: Tensor,
+    alpha: float,
+    layers: Sequence[int],
+    random: int,
+    seed: int,
+) -> CausalMeasured:
+    """Axes from labels `first` [N, K], cuts on `second`; the last step is predicted."""
+    last = torch.tensor([first.shape[1] - 1])
+    before, learnt = belief.heard(reader, first, last, layers, "values")
+    whole, _ = belief.heard(reader, second, last, layers, "values")
+    _, everywhere = belief.heard(reader, second, last, layers, "values", everywhere=True)
+    own, held_out = (entropy(reading.log_probs.exp()) for reading in (before, whole))
+    difference = (1 - 2 * second).sum(1)
+    bayes = binary_entropy(posterior(difference.abs(), alpha))
+    exact = Labels(first.shape[1], alpha).exact(second)[:, -1:]
+    batch = Batch(second, last, exact, second[:, -1:], {})
+    sites = reader.sites("values")
+
+    def error(bits: Tensor) -> float:
+        return float((bits[:, 0] - bayes).abs().mean())
+
+    cuts: list[LayerCut] = []
+    for layer in layers:
+        states = everywhere[layer]
+        bench = belief.Bench(
+            *(reader, batch, torch.full_like(exact, 0.5), whole, states, sites[layer]),
+            draws=random,
+            everywhere=True,
+            seed=seed,
+        )
+        axis = belief.axis_of(learnt[layer], own)
+        assert axis is not None, "entropies of prompts differ"
+        effect, component = bench.cut(axis), belief.first_of(learnt[layer])
+        after = bench.read(belief.cutting(component, 0.0))
+        at_last = states[:, -1:]
+        cuts.append(
+            LayerCut(
+                layer=layer,
+                order=belief.order_given_step(at_last, axis, held_out).value,
+                moved=effect.moved,
+                random=effect.random_moved,
+                error_first=error(entropy(after.log_probs.exp())),
+                moved_first=bench.moved(after),
+            )
+        )
+    return CausalMeasured(layers=len(sites), prompts=len(second), error=error(held_out), cuts=cuts)
+
+
+def _geometric(cuts: Sequence[LayerCut]) -> float:
+    return math.exp(sum(math.log(cut.times) for cut in cuts) / len(cuts))

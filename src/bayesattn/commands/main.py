@@ -40,6 +40,7 @@ COMMANDS = {
     "tunnel show": Command("tunnel:TunnelShow", "draw a run's beliefs"),
     "tunnel zoo": Command("zoo:Zoo", "list the trained models that come along"),
     "probe": Command("probe:Probe", "look into a trained model"),
+    "bayes": Command("bayes:Bayes", "say whether a model is Bayesian, and where its belief lives"),
     "sula": Command("sula:Sula", "compare a language model with exact Bayes in context"),
     "lm train": Command("train:LanguageTrain", "train a language model"),
     "lm generate": Command("lm:LanguageGenerate", "let a model continue a text"),
@@ -70,6 +71,10 @@ FORMER_OPTIONS = {
     "lm train": _CHOICES,
     "demo": _BUDGET,
     "claims run": _BUDGET,
+    "sula": {
+        "--cut": "is gone; `bayesattn bayes` shows what cuts do, by layer",
+        "--axes": "is gone, like --cut; see `bayesattn bayes`",
+    },
 }
 """What has become of the first edition's options."""
 HELP = ("-h", "--help", "help")

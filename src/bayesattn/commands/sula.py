@@ -9,7 +9,6 @@ from tyro.conf import Positional, arg
 
 from bayesattn.commands.options import Answer, Asking, JsonTarget, PageTarget, optional
 from bayesattn.figures.sula import HEADINGS, pictures
-from bayesattn.probes.llm.causal import RANDOM_AXES
 from bayesattn.probes.llm.subject import load
 from bayesattn.probes.llm.sula import ALPHA, CONTROLS, FIXED_ALPHA
 from bayesattn.probes.llm.sula_examination import EACH, PROMPTS, SulaFound, examine_sula
@@ -23,7 +22,7 @@ class Sula(Asking):
 
     Calibration against the posterior and the posterior predictive, with controls; whether evidence
     moves the values of a layer along their first component, also where all prompts are equally
-    long; and, with --cut, what the model does without that component.
+    long. Whether anything reads them says `bayesattn bayes`.
     """
 
     model: Annotated[Positional[str | None], optional("[MODEL]")] = None
@@ -40,10 +39,6 @@ class Sula(Asking):
     """Layer whose values are looked at; -1 is the last."""
     no_controls: bool = False
     """Leave out the controls."""
-    cut: Annotated[tuple[int, ...], arg(metavar="[LAYER ...]")] = ()
-    """Layers whose axis is cut, all at once."""
-    axes: int = RANDOM_AXES
-    """Random axes beside the one that is cut."""
     seed: int = 0
     """Seed of the prompts."""
     random_init: Annotated[int | None, optional("SEED")] = None
@@ -57,8 +52,6 @@ class Sula(Asking):
 
     def answer(self) -> Answer:
         require_writable(self.out, self.json)
-        if self.axes < 2:
-            raise ValueError(f"--axes must be 2 or more, not {self.axes}.")
         with Console(stderr=True).status("loading") as status:
             subject = load(
                 self.model,
@@ -74,8 +67,6 @@ class Sula(Asking):
                 alpha=self.alpha,
                 layer=self.layer,
                 controls=() if self.no_controls else CONTROLS,
-                cut_layers=self.cut,
-                axes=self.axes,
                 seed=self.seed,
                 tell=status.update,
             )
@@ -83,9 +74,8 @@ class Sula(Asking):
         title = f"{subject.name}: labels in context beside exact Bayes"
         subtitle = self._subtitle(found)
         shown = [f"{title}\n{subtitle}\n", found.rows()]
-        shown += [f"\n{name}: {reason}." for name, reason in found.skipped.items()]
         if self.out is not None:
-            sections = [Section(rows=found.rows(), skipped=found.skipped)]
+            sections = [Section(rows=found.rows())]
             content = {"title": title, "subtitle": subtitle, "sections": sections}
             drawn = pictures(found, answers)
             page = write_page(self.out, "sula.json", data, drawn, HEADINGS, content)

@@ -1,11 +1,10 @@
-"""Pictures of SULA: entropy beside Bayes, states beside entropy, cuts beside random cuts."""
+"""Pictures of SULA: entropy beside Bayes, states beside entropy."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from bayesattn.drawing import COLOURS, GREY, Picture, house_style, panels
-from bayesattn.probes.llm.causal import Intervention
 from bayesattn.probes.llm.sula import BLIND, FIXED, MAIN
 from bayesattn.probes.llm.sula_answers import Answers
 from bayesattn.probes.llm.sula_examination import SulaFound
@@ -14,14 +13,12 @@ from bayesattn.probes.readout import first_component
 HEADINGS = {
     "entropy": "What it believes, beside exact Bayes",
     "movement": "Where evidence moves its states",
-    "intervention": "What cutting the axis does",
 }
 
 
 def pictures(found: SulaFound, answers: Mapping[str, Answers]) -> list[Picture]:
     with house_style():
-        drawn = [draw_entropy(found), draw_movement(found.layer, answers)]
-        return drawn + ([draw_intervention(found.intervention)] if found.intervention else [])
+        return [draw_entropy(found), draw_movement(found.layer, answers)]
 
 
 def draw_entropy(found: SulaFound) -> Picture:
@@ -79,31 +76,3 @@ def draw_movement(layer: int, answers: Mapping[str, Answers]) -> Picture:
         "prompts with the labels masked, over the entropy that they had."
     )
     return Picture("movement", figure, caption, "Three scatter plots of a component over entropy.")
-
-
-def draw_intervention(found: Intervention) -> Picture:
-    """Dose and response, and the whole cut among random ones."""
-    figure, ((dose, later, among),) = panels(9, 3, columns=3)
-    keeps = sorted(found.doses)
-    costs = [found.doses[keep].divergence for keep in keeps]
-    dose.plot(keeps, costs, "o-", color=COLOURS[0])
-    dose.set(xlabel="part of the axis that is kept", ylabel="KL to the whole model, bits")
-    if found.later:
-        later.plot(found.later, found.before.order, color=GREY, label="whole")
-        later.plot(found.later, found.whole.order, color=COLOURS[1], label="cut")
-        later.legend(fontsize=8)
-    later.set(xlabel="later layer", ylabel="|ρ(PC 1 found anew, H)|", ylim=(0, 1))
-    cost = found.against.divergence
-    components = [one.divergence for one in found.components]
-    among.axvline(cost.value, color=COLOURS[1], label="the axis")
-    spread = cost.deviation or 0.0
-    ends = (cost.random - spread, cost.random + spread)
-    among.axvspan(*ends, color=GREY, alpha=0.4, label="random axes, ± 1 σ")
-    among.plot(components, range(2, 2 + len(components)), "o", color=COLOURS[0], ms=4)
-    among.set(xlabel="KL of a whole cut, bits", ylabel="component")
-    among.legend(fontsize=8)
-    caption = (
-        f"The axis of layer {', '.join(map(str, found.layers))}: what parts of it cost, whether "
-        "later layers are ordered by entropy without it, and what cuts of other axes cost."
-    )
-    return Picture("intervention", figure, caption, "Three panels: dose, later layers, other axes.")

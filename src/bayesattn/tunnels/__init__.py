@@ -6,6 +6,7 @@ from typing import Any
 from bayesattn.checks import registered
 from bayesattn.tunnels.base import Batch, LeakError, Tunnel
 from bayesattn.tunnels.bijection import Bijection
+from bayesattn.tunnels.conjugate import Dice, Labels, Markov
 from bayesattn.tunnels.groups import GroupFilter
 from bayesattn.tunnels.hmm import HMM
 from bayesattn.tunnels.hops import Hops
@@ -20,9 +21,12 @@ __all__ = [
     "TUNNELS",
     "Batch",
     "Bijection",
+    "Dice",
     "GroupFilter",
     "Hops",
+    "Labels",
     "LeakError",
+    "Markov",
     "Mess3",
     "Process",
     "Recall",
@@ -37,6 +41,7 @@ TUNNELS: dict[str, type[Tunnel]] = {
     for tunnel in (
         *(Bijection, HMM, Recall, Revision, StickyChain, Hops, GroupFilter),
         *(Mess3, RRXOR),
+        *(Dice, Markov, Labels),
     )
 }
 

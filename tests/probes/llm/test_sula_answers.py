@@ -45,7 +45,7 @@ def test_a_candidate_is_not_found_twice():
 
 
 def test_too_few_labels_say_what_to_do():
-    with pytest.raises(ValueError, match="only 1 of the made-up labels .* with --labels"):
+    with pytest.raises(ValueError, match="only 1 of the labels that were tried .* with --labels"):
         choose_labels(encode_with([" dax"]), 2)
 
 

@@ -24,7 +24,6 @@ Conditions are the task itself, and variations whose posterior is known as well:
 The authors mask words and expect a flat posterior. By their own likelihood that is the wrong mask.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -32,6 +31,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesattn.bits import entropy
+from bayesattn.tunnels.conjugate import posterior, predictive
 
 ALPHA = 0.9
 SHOTS = (0, 1, 2, 4, 8)
@@ -117,17 +117,6 @@ class Evidence:
             )
             prompts.append(f"{pairs}{'. ' if pairs else ''}{lexicon.words[query]}:")
         return prompts
-
-
-def posterior(difference: Tensor, alpha: float) -> Tensor:
-    """P(latent = first | d)."""
-    return torch.sigmoid(difference.double() * math.log(alpha / (1 - alpha)))
-
-
-def predictive(difference: Tensor, alpha: float) -> Tensor:
-    """P(next = first | d)."""
-    p = posterior(difference, alpha)
-    return alpha * p + (1 - alpha) * (1 - p)
 
 
 def binary_entropy(p: Tensor) -> Tensor:

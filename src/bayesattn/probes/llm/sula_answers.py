@@ -8,9 +8,9 @@ the first that are one token after "word:" are taken. Which ones depends on the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import chain, product
 
 import torch
 from torch import Tensor
@@ -107,15 +107,23 @@ def pick_labels(subject: Subject, labels: Sequence[str] = ()) -> tuple[str, ...]
     return (*labels, *more)[:4]
 
 
-def choose_labels(encode: Encode, count: int = 4) -> tuple[str, ...]:
-    """The first `count` labels of one token."""
-    found = tuple(islice((label for label in _candidates() if _is_one(encode, label)), count))
+def choose_labels(
+    encode: Encode, count: int = 4, candidates: Iterable[str] | None = None
+) -> tuple[str, ...]:
+    """The first `count` different labels of one token; the candidates are the rule's own if None.
+
+    One may spell another's token, as upper case does where a tokenizer ignores it.
+    """
+    found: dict[int, str] = {}
+    for label in chain(CANDIDATES, made_up()) if candidates is None else candidates:
+        if len(found) < count and _is_one(encode, label):
+            found.setdefault(label_tokens(encode, label)[0], label)
     if len(found) < count:
         raise ValueError(
-            f"only {len(found)} of the made-up labels are one token for this tokenizer and "
+            f"only {len(found)} of the labels that were tried are one token for this tokenizer and "
             f"{count} are needed: name labels of one token with --labels"
         )
-    return found
+    return tuple(found.values())
 
 
 def check_labels(encode: Encode, labels: Sequence[str]) -> None:
@@ -142,8 +150,8 @@ def _is_one(encode: Encode, label: str) -> bool:
     return len(tokens) == 1 and tokens != label_tokens(encode, UNKNOWN)
 
 
-def _candidates() -> Iterator[str]:
-    yield from CANDIDATES
+def made_up() -> Iterator[str]:
+    """Consonant, vowel, consonant, in alphabetical order."""
     for letters in product(CONSONANTS, VOWELS, CONSONANTS):
         if (word := "".join(letters)) not in CANDIDATES:
             yield word

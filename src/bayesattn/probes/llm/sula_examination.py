@@ -1,7 +1,7 @@
 """SULA as a measurement: is a model calibrated, and does evidence move its values along an axis?"""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -9,7 +9,6 @@ from torch import Generator, Tensor
 from bayesattn.linear import correlation, spearman
 from bayesattn.probes.examination import Row, measured_row
 from bayesattn.probes.llm import sula
-from bayesattn.probes.llm.causal import RANDOM_AXES, Intervention, intervene
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula_answers import Answers, answer, even_words, pick_labels, plain_encode
 from bayesattn.probes.measured import Measured, mean_over_sequences, shuffled_columns
@@ -116,14 +115,10 @@ class SulaFound:
     alpha: float
     calibration: list[Calibration]
     movement: list[Movement]
-    intervention: Intervention | None = None
-    skipped: dict[str, str] = field(default_factory=dict)
-    """Why something is missing."""
 
     def rows(self) -> list[Row]:
         centred = [one for one in self.movement if one.axis == "centred"]
-        parts = [*self.calibration, *centred, *([self.intervention] if self.intervention else [])]
-        return [row for one in parts for row in one.rows()]
+        return [row for one in (*self.calibration, *centred) for row in one.rows()]
 
 
 def examine_sula(
@@ -135,19 +130,15 @@ def examine_sula(
     alpha: float = sula.ALPHA,
     layer: int = -1,
     controls: Sequence[str] = sula.CONTROLS,
-    cut_layers: Sequence[int] = (),
-    axes: int = RANDOM_AXES,
     seed: int = 0,
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[SulaFound, dict[str, Answers]]:
-    """Ask, compare with Bayes, look at values, and cut the axis if layers are named.
+    """Ask, compare with Bayes, and look at values; the options are those of the command.
 
-    What was found, and the answers by condition that it was found in. The options are those of the
-    command; `cut_layers` are edited together, beside cuts of random `axes`.
+    What was found, and the answers by condition that it was found in.
     """
     chosen = pick_labels(subject, labels)
     layer = subject.parts.resolve(layer)
-    edited = tuple(subject.parts.resolve(one) for one in cut_layers)
     generator = Generator().manual_seed(seed)
     evidence = sula.sample(sula.ALL_WORDS, generator, count=prompts, alpha=alpha)
     even = even_words(plain_encode(subject))
@@ -161,22 +152,13 @@ def examine_sula(
     answers: dict[str, Answers] = {}
     for one in asked:
         tell(f"{one.name}: {len(one.texts)} prompts")
-        answers[one.name] = answer(subject, one, (layer, *edited))
-    intervention, skipped = None, {}
-    if edited:
-        tell(f"cutting the axis of layer {', '.join(map(str, edited))} and {axes} random ones")
-        try:
-            intervention = intervene(subject, answers[sula.FIXED], edited, axes=axes, seed=seed)
-        except ValueError as error:
-            skipped["interventions"] = str(error)
+        answers[one.name] = answer(subject, one, (layer,))
     found = SulaFound(
         labels=chosen,
         layer=layer,
         alpha=alpha,
         calibration=[found for one in answers.values() for found in calibrate(one)],
         movement=[found for one in answers.values() for found in move(one, layer)],
-        intervention=intervention,
-        skipped=skipped,
     )
     return found, answers
 

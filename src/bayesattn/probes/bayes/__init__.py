@@ -1,0 +1,1 @@
+"""Is a model Bayesian, and where does its belief live?"""
