@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
 from tyro.conf import Positional, arg
 
 from bayesattn.commands.options import Answer, Asking, JsonTarget, PageTarget, optional
+from bayesattn.console import telling
 from bayesattn.figures.sula import HEADINGS, pictures
 from bayesattn.probes.llm.causal import RANDOM_AXES
 from bayesattn.probes.llm.subject import load
@@ -59,7 +59,8 @@ class Sula(Asking):
         require_writable(self.out, self.json)
         if self.axes < 2:
             raise ValueError(f"--axes must be 2 or more, not {self.axes}.")
-        with Console(stderr=True).status("loading") as status:
+        with telling() as tell:
+            tell("loading")
             subject = load(
                 self.model,
                 device=self.device,
@@ -77,7 +78,7 @@ class Sula(Asking):
                 cut_layers=self.cut,
                 axes=self.axes,
                 seed=self.seed,
-                tell=status.update,
+                tell=tell,
             )
         data = {"model": subject.name, "seed": self.seed, **plain(found)}
         title = f"{subject.name}: labels in context beside exact Bayes"

@@ -11,6 +11,11 @@ from bayesattn.probes.measured import Measured, plain
 from bayesattn.probes.selfcheck import SelfCheck
 
 SCHEMA = 2
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
+NO_MEMORY = (
+    "the memory of this machine was not enough: free some, take fewer or shorter prompts, "
+    "or --dtype bfloat16"
+)
 Row = dict[str, str]
 
 
@@ -144,6 +149,12 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Whether Python, torch on a CPU or torch on a GPU ran out of memory."""
+    said = str(error)
+    return isinstance(error, MemoryError) or any(word in said for word in OUT_OF_MEMORY)
+
+
 def attempt(skipped: dict[str, str], name: str, work: Callable[[], Any]) -> Any:
     """The result of `work`; if it is impossible, None, and the reason in `skipped`.
 
@@ -154,5 +165,8 @@ def attempt(skipped: dict[str, str], name: str, work: Callable[[], Any]) -> Any:
     except ValueError as reason:  # a sentence of ours
         skipped[name] = str(reason)
     except Exception as error:
+        if lacks_memory(error):
+            skipped[name] = NO_MEMORY
+            return None
         skipped[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return None

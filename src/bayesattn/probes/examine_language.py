@@ -117,18 +117,7 @@ class LanguageExamination(Examination):
             for states in self.states
             for what, measured in states.measured.items()
         ]
-        layers = self.attention.layers if self.attention else []
-        for probe, by_layer in {"keys": self.keys, "attention": layers}.items():
-            found += [
-                Finding(probe, f"L{layer}", what, measured, layer, REPORTED.get(what))
-                for layer, own in enumerate(by_layer)
-                for what, measured in own.items()
-            ]
-        overall = self.attention.overall if self.attention else {}
-        return found + [
-            Finding("attention", "all layers", what, measured, None, REPORTED.get(what))
-            for what, measured in overall.items()
-        ]
+        return found + _of_layers(self.keys, self.attention)
 
     def results(self) -> dict[str, Any]:
         return {
@@ -156,32 +145,41 @@ def examine_language(
     control: bool = True,
     draws: int = DRAWS,
     tell: Callable[[str], None] = lambda _: None,
+    first: Callable[[Sequence[Finding]], None] = lambda _: None,
 ) -> LanguageExamination:
     """Open a model, choose prompts for it, check the capture, observe and measure.
 
     `read` opens the model or, with a seed, the same network with fresh weights of that seed, as
-    `random_init` asks for. `layers` is all, or numbers with commas.
+    `random_init` asks for. `layers` is all, or numbers with commas. `first` is given what is known
+    of keys and attention before the network with fresh weights is read.
     """
     tell("loading")
     subject = read(random_init)
+    chosen = _layers(subject, layers)
     tell("choosing prompts")
     prompts = choose(subject)
     tell("checking the capture")
     check = check_prompts(subject, prompts.tokens[:CHECKED])
     check.require()
-    chosen = _layers(subject, layers)
     tell("reading prompts")
-    observed = observe(subject, prompts.tokens, chosen)
+    observed = observe(subject, prompts.tokens, chosen, tell)
+    first(first_findings(observed, draws))
     plan = {name: value for name, value in vars(subject.plan).items() if name not in VARYING}
     notes = _notes(subject)
-    fresh = None
-    if control:
-        del subject  # one model in memory at a time
-        gc.collect()
+    skipped: dict[str, str] = {}
+
+    def look_at_fresh() -> Observed:
         tell("the same with fresh weights")
         # never the very weights that are looked at
-        fresh = observe(read(1 if random_init == 0 else 0), prompts.tokens, chosen)
+        own = read(1 if random_init == 0 else 0)
+        say = partial(_tell_more, tell, "with fresh weights")
+        return observe(own, prompts.tokens, chosen, say)
+
+    del subject  # one model in memory at a time
+    gc.collect()
+    fresh = attempt(skipped, "the network with fresh weights", look_at_fresh) if control else None
     found = measure(observed, fresh, prompts.sources, draws=draws, tell=tell)
+    found["skipped"] |= skipped
     return LanguageExamination(
         name=plan["name"],
         about=plan,
@@ -194,8 +192,14 @@ def examine_language(
     )
 
 
-def observe(subject: Subject, prompts: Sequence[Sequence[int]], layers: Iterable[int]) -> Observed:
+def observe(
+    subject: Subject,
+    prompts: Sequence[Sequence[int]],
+    layers: Iterable[int],
+    tell: Callable[[str], None] = lambda _: None,
+) -> Observed:
     """Look at `subject` reading `prompts`; states are kept of `layers` only."""
+    tell(f"reading {len(prompts)} prompts")
     seen = capture_prompts(subject, prompts)
     skipped: dict[str, str] = {}
     states: dict[tuple[int, str], Tensor] = {}
@@ -227,6 +231,20 @@ def observe(subject: Subject, prompts: Sequence[Sequence[int]], layers: Iterable
         rows=rows,
         skipped=skipped,
     )
+
+
+def first_findings(observed: Observed, draws: int = DRAWS) -> list[Finding]:
+    """What is known of keys and attention before anything stands beside them but chance."""
+    skipped: dict[str, str] = {}
+
+    def keys() -> list[dict[str, Measured]]:
+        return [measure_layer_keys(own, {}, observed.width) for own in observed.keys]
+
+    def attention() -> Depth | None:
+        return observed.rows and measure_depth(observed.rows, None, draws=draws)
+
+    depth = attempt(skipped, "attention", attention)
+    return _of_layers(attempt(skipped, "keys", keys) or [], depth)
 
 
 def measure(
@@ -274,6 +292,26 @@ def measure(
         "attention": attempt(skipped, "attention", attention),
         "skipped": skipped,
     }
+
+
+def _of_layers(keys: Sequence[dict[str, Measured]], attention: Depth | None) -> list[Finding]:
+    found: list[Finding] = []
+    layers = attention.layers if attention else []
+    for probe, by_layer in {"keys": keys, "attention": layers}.items():
+        found += [
+            Finding(probe, f"L{layer}", what, measured, layer, REPORTED.get(what))
+            for layer, own in enumerate(by_layer)
+            for what, measured in own.items()
+        ]
+    overall = attention.overall if attention else {}
+    return found + [
+        Finding("attention", "all layers", what, measured, None, REPORTED.get(what))
+        for what, measured in overall.items()
+    ]
+
+
+def _tell_more(tell: Callable[[str], None], where: str, what: str) -> None:
+    tell(f"{what}, {where}")
 
 
 def _token_keys(subject: Subject, prompts: Sequence[Sequence[int]]) -> dict[str, list[Tensor]]:

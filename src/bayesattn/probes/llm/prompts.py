@@ -222,7 +222,14 @@ def stratify(bits: Tensor, each: int, generator: Generator) -> list[int]:
 
 def next_token_entropy(subject: Subject, prompts: Sequence[Sequence[int]]) -> Tensor:
     """[N] entropy in bits of the next token after each prompt."""
-    return entropy_of(capture_prompts(subject, prompts, ["logits"]).logits)
+    bits = entropy_of(capture_prompts(subject, prompts, ["logits"]).logits)
+    lost = int((~bits.isfinite()).sum())
+    if lost:
+        raise ValueError(
+            f"{subject.name} puts out NaN or infinity after {lost} of {len(prompts)} prompts: its "
+            "weights are damaged, or too large for its dtype (--dtype float32 has the most room)"
+        )
+    return bits
 
 
 def entropy_of(logits: Tensor) -> Tensor:
