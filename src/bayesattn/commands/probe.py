@@ -111,7 +111,7 @@ class Probe(Asking):
             if not found:
                 raise UserError(failed[0].partition(" could not be probed: ")[2])
             tell("writing the page")
-            page = write(self.out, found)
+            page = write(self.out, found, self.typed("probe"))
         shown = [part for one in found for part in _shown(one)]
         return Answer(to_json(found), [*shown, *failed, f"Page: {page}"], code=1 if failed else 0)
 

@@ -9,11 +9,13 @@ from tyro.conf import Positional, arg
 from bayesattn.commands.options import Answer, Asking, JsonTarget, PageTarget, optional
 from bayesattn.console import telling
 from bayesattn.figures.sula import HEADINGS, pictures
+from bayesattn.probes.examination import table
 from bayesattn.probes.llm.causal import RANDOM_AXES
 from bayesattn.probes.llm.subject import load
 from bayesattn.probes.llm.sula import ALPHA, CONTROLS, FIXED_ALPHA
 from bayesattn.probes.llm.sula_examination import EACH, PROMPTS, SulaFound, examine_sula
 from bayesattn.probes.measured import plain
+from bayesattn.report.headlines import of_sula
 from bayesattn.report.probe import Section, require_writable, write_page
 
 
@@ -83,11 +85,18 @@ class Sula(Asking):
         data = {"model": subject.name, "seed": self.seed, **plain(found)}
         title = f"{subject.name}: labels in context beside exact Bayes"
         subtitle = self._subtitle(found)
-        shown = [f"{title}\n{subtitle}\n", found.rows()]
+        shown = [f"{title}\n{subtitle}\n", table(found.findings())]
         shown += [f"\n{name}: {reason}." for name, reason in found.skipped.items()]
         if self.out is not None:
-            sections = [Section(rows=found.rows(), skipped=found.skipped)]
-            content = {"title": title, "subtitle": subtitle, "sections": sections}
+            card = {
+                "model": subject.name,
+                **dict(subject.plan.rows()[:-1]),
+                "prompts": subtitle,
+                "command": self.typed("sula"),
+            }
+            section = Section(findings=found.findings(), card=card, skipped=found.skipped)
+            content = {"title": title, "subtitle": subtitle, "sections": [section]}
+            content["headlines"] = of_sula(found)
             drawn = pictures(found, answers)
             page = write_page(self.out, "sula.json", data, drawn, HEADINGS, content)
             shown.append(f"\nPage: {page}")

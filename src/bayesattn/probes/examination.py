@@ -54,9 +54,17 @@ class Finding:
         }
 
     def row(self) -> Row:
-        row = measured_row(self.probe, self.where, self.what, self.measured)
-        row["× noise"] = "" if self.times_noise is None else number(self.times_noise)
-        return row
+        measured, interval = self.measured, self.measured.interval
+        return {
+            "probe": self.probe,
+            "where": self.where,
+            "what": self.what,
+            "measured": number(measured.value),
+            "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
+            "nulls": ", ".join(f"{name} {number(x)}" for name, x in measured.nulls.items()),
+            "p": "" if measured.p is None else f"{measured.p:.2g}",
+            "× noise": "" if self.times_noise is None else number(self.times_noise),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,19 +138,6 @@ def table(findings: Iterable[Finding], *, reported: bool = False) -> list[Row]:
     rows = [{**one.row(), "reported": (reported and one.reported) or ""} for one in findings]
     used = {name for row in rows for name, cell in row.items() if cell}
     return [{name: cell for name, cell in row.items() if name in used} for row in rows]
-
-
-def measured_row(probe: str, where: str, what: str, measured: Measured) -> Row:
-    interval = measured.interval
-    return {
-        "probe": probe,
-        "where": where,
-        "what": what,
-        "measured": number(measured.value),
-        "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
-        "nulls": ", ".join(f"{name} {number(value)}" for name, value in measured.nulls.items()),
-        "p": "" if measured.p is None else f"{measured.p:.2g}",
-    }
 
 
 def number(value: float) -> str:
