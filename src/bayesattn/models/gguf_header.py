@@ -2,7 +2,7 @@
 
     header = read_header(path)
     header.values["general.architecture"]     'llama'
-    header.values["tokenizer.ggml.tokens"]    Strings(count=49152, ...)
+    header.values["tokenizer.ggml.tokens"]    Strings(count=49152)
     header.tensors["output_norm.weight"]      Stored(shape=(576,), kind=0, start=…, size=2304)
 
 Counts and lengths in a damaged header can be anything, so each is compared with the length of the
@@ -36,15 +36,9 @@ class HeaderError(ValueError):
 
 
 class Strings(NamedTuple):
-    """An array of strings that is still in the file."""
+    """An array of strings, of which only the number is kept."""
 
-    path: str
     count: int
-    start: int
-
-    def read(self) -> list[str]:
-        with _mapped(self.path) as data:
-            return [str(text, "utf-8") for text in _Reader(data, self.start).texts(self.count)]
 
 
 class Stored(NamedTuple):
@@ -157,7 +151,7 @@ class _Reader:
         if kind == STRING:
             return key, self.text()
         if kind != ARRAY:
-            raise HeaderError(f"the value {key!r} has the unknown type {kind}")
+            raise HeaderError(f"the value {key[:40]!r} has the unknown type {kind}")
         kind, count = self.number("I"), self.number("Q")
         start = self.at
         if kind in NUMBERS:
@@ -167,9 +161,9 @@ class _Reader:
             own = np.memmap(path, f"<{NUMBERS[kind]}", "r", start, (count,)) if count else ()
             return key, own
         if kind != STRING:
-            raise HeaderError(f"the array {key!r} has the unknown type {kind}")
+            raise HeaderError(f"the array {key[:40]!r} has the unknown type {kind}")
         self.skip_texts(count)
-        return key, Strings(path, count, start)
+        return key, Strings(count)
 
     def skip_texts(self, count: int) -> None:
         """Past many strings, in a plain loop: vocabularies have hundreds of thousands."""
@@ -183,7 +177,7 @@ class _Reader:
     def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name, dimensions = self.text(), self.number("I")
         if not 1 <= dimensions <= MOST_DIMENSIONS:
-            raise HeaderError(f"the tensor {name!r} has {dimensions} dimensions")
+            raise HeaderError(f"the tensor {name[:40]!r} has {dimensions} dimensions")
         sizes = [self.number("Q") for _ in range(dimensions)]
         # ggml counts from the fastest, torch from the slowest
         return name, tuple(reversed(sizes)), self.number("I"), self.number("Q")

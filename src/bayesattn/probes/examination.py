@@ -16,6 +16,7 @@ NO_MEMORY = (
     "the memory of this machine was not enough: free some, take fewer or shorter prompts, "
     "or --dtype bfloat16"
 )
+FOR_PEOPLE = {"random init": "fresh weights"}
 Row = dict[str, str]
 
 
@@ -61,7 +62,7 @@ class Finding:
             "what": self.what,
             "measured": number(measured.value),
             "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
-            "nulls": ", ".join(f"{name} {number(x)}" for name, x in measured.nulls.items()),
+            "nulls": ", ".join(f"{said(name)} {number(x)}" for name, x in measured.nulls.items()),
             "p": "" if measured.p is None else f"{measured.p:.2g}",
             "× noise": "" if self.times_noise is None else number(self.times_noise),
         }
@@ -138,6 +139,11 @@ def table(findings: Iterable[Finding], *, reported: bool = False) -> list[Row]:
     rows = [{**one.row(), "reported": (reported and one.reported) or ""} for one in findings]
     used = {name for row in rows for name, cell in row.items() if cell}
     return [{name: cell for name, cell in row.items() if name in used} for row in rows]
+
+
+def said(null: str) -> str:
+    """What a null is called for people; JSON keeps its name."""
+    return FOR_PEOPLE.get(null, null)
 
 
 def number(value: float) -> str:

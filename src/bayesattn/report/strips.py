@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup, escape
 
-from bayesattn.probes.examination import Finding, number
+from bayesattn.probes.examination import Finding, number, said
 from bayesattn.probes.states import CONTROL
 
 WIDTH, HEIGHT, EDGE = 220, 22, 6
@@ -43,7 +43,7 @@ def _strip(one: Finding, low: float, high: float) -> Markup:
         share = (value - low) / (high - low)
         return f"{EDGE + min(1.0, max(0.0, share)) * (WIDTH - 2 * EDGE):.1f}"
 
-    said = [f"{one.what}: {number(measured.value)}"]
+    words = [f"{one.what}: {number(measured.value)}"]
     drawn = [f'<path class="axis" d="M{EDGE} 11 H{WIDTH - EDGE}"/>']
     if low < 0 < high:
         drawn.append(f'<path class="axis" d="M{at(0)} 7 v8"/>')
@@ -53,15 +53,15 @@ def _strip(one: Finding, low: float, high: float) -> Markup:
             kind = "fresh" if name in UNTRAINED else "null"
             drawn.append(
                 f'<path class="{kind}" d="{mark.format(x=at(value))}">'
-                f"<title>{escape(name)} {number(value)}</title></path>"
+                f"<title>{escape(said(name))} {number(value)}</title></path>"
             )
-            said.append(f"{name} {number(value)}")
+            words.append(f"{said(name)} {number(value)}")
     if measured.interval and all(map(math.isfinite, measured.interval)):
         start, end = map(at, measured.interval)
         drawn.append(f'<path class="spread" d="M{start} 11 H{end}"/>')
-        said.insert(1, f"95% {number(measured.interval[0])} to {number(measured.interval[1])}")
+        words.insert(1, f"95% {number(measured.interval[0])} to {number(measured.interval[1])}")
     drawn.append(f'<circle class="found" cx="{at(measured.value)}" cy="11" r="4.5"/>')
     return Markup(
         f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'role="img" aria-label="{escape("; ".join(said))}">{"".join(drawn)}</svg>'
+        f'role="img" aria-label="{escape("; ".join(words))}">{"".join(drawn)}</svg>'
     )
