@@ -60,8 +60,8 @@ def command(*words):
 
 def mistake(capsys, *words):
     assert command(*words) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("bayesattn: ") and err.count("\n") == 1, err
+    *before, err = capsys.readouterr().err.splitlines()
+    assert err.startswith("bayesattn: ") and not any("bayesattn: " in one for one in before), err
     return err
 
 

@@ -12,8 +12,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from bayesattn.errors import UserError
+from bayesattn.gguf_header import HeaderError, read_header
 from bayesattn.models import gguf, hugging_face
-from bayesattn.models.gguf_header import HeaderError, read_header
 from bayesattn.models.open import find
 from bayesattn.models.plan import plan
 from bayesattn.probes.llm.subject import load

@@ -21,10 +21,9 @@ from transformers.integrations.gguf.dequant import GGML_BLOCK, dequantize
 from transformers.modeling_gguf_pytorch_utils import (
     TENSOR_PROCESSORS,
     TensorProcessor,
-    get_gguf_hf_weights_map,
 )
 
-from bayesattn.models.gguf_header import Header, HeaderError, Strings
+from bayesattn.gguf_header import Header, HeaderError, Strings
 
 QUICK = {
     "llama": "llama",
@@ -71,9 +70,7 @@ def weights_of(
 ) -> dict[str, Tensor]:
     """Every weight by its name in `model`, which is empty; refuses others than the model has."""
     processor = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)(config=_named(header))
-    names = get_gguf_hf_weights_map(model, processor)
-    if "output.weight" in header.tensors:
-        names.setdefault("output.weight", "lm_head.weight")
+    names = _names(header, model)
     _require_fit(header, names, model)
     return dict(_unpacked(header, names, processor, dtype))
 
@@ -89,6 +86,22 @@ def _named(header: Header) -> dict[str, Any]:
     del named["model_type"]
     named.setdefault("vocab_size", values[TOKENS].count)
     return {**named, "tie_word_embeddings": "output.weight" not in header.tensors}
+
+
+def _names(header: Header, model: PreTrainedModel) -> dict[str, str]:
+    """What `model` calls each weight, by its name in the file."""
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    (kind,) = (kind for kind, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
+    known = get_tensor_name_map(kind, header.own("block_count"))
+    found: dict[str, str] = {}
+    for own in model.state_dict():
+        # some names of llama.cpp are those of the model without its head
+        for name in (own, own.partition(".")[2]):
+            if (stored := known.get_name(name, try_suffixes=(".weight", ".bias"))) is not None:
+                found[stored] = own
+                break
+    return found
 
 
 def _require_fit(header: Header, names: Mapping[str, str], model: PreTrainedModel) -> None:

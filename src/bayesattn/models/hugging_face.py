@@ -28,8 +28,8 @@ from transformers import (
 from transformers.utils import logging
 
 import bayesattn.models  # noqa: F401  (our own models are known to transformers from here on)
+from bayesattn.gguf_header import Header, HeaderError, read_header
 from bayesattn.models import gguf
-from bayesattn.models.gguf_header import Header, HeaderError, read_header
 from bayesattn.models.source import Source, SourceError
 
 ENCODERS = ("ForMaskedLM", "Classification", "QuestionAnswering", "ForPreTraining", "EncoderModel")
