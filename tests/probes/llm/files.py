@@ -61,9 +61,11 @@ def tiny_model(architecture, **options):
         "head_dim": 16,
     }
     if kind == "gpt2":
-        sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32, "n_inner": 256}
+        sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4}
     if kind == "phi3":
         sizes |= {"pad_token_id": 0}
+    if kind == "qwen3":  # transformers reads no other width of a head
+        sizes |= {"head_dim": 128}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **(sizes | options)))
     for name, weight in model.named_parameters():
         if "norm" in name:  # so that a 1 that is added or left out is seen
@@ -104,7 +106,7 @@ def save_gguf(
     writer.add_feed_forward_length(96)
     writer.add_head_count(4)
     writer.add_head_count_kv(2)
-    writer.add_key_length(16)
+    writer.add_key_length(getattr(model.config, "head_dim", 16) or 16)
     writer.add_rope_dimension_count(16)
     writer.add_rope_freq_base(5000.0)
     writer.add_layer_norm_rms_eps(1e-5)
