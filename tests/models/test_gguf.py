@@ -18,7 +18,7 @@ from bayesattn.models.open import find
 from bayesattn.models.plan import plan
 from bayesattn.probes.llm.subject import load
 from bayesattn.probes.selfcheck import check_prompts
-from tests.probes.llm.files import save_gguf
+from tests.probes.llm.files import save_gguf, tiny_model
 
 TEXT = "a small prompt"
 OWN = ("_name_or_path", "dtype", "_attn_implementation", "quantization_config", "architectures")
@@ -79,6 +79,25 @@ def test_a_beginning_that_the_file_asks_for(tmp_path):
         for bos in (False, True)
     )
     assert asking == [256, *plain]
+
+
+def test_a_rotation_that_the_file_slows_down(tmp_path):
+    """Llama 3.1 and later: frequencies of transformers' own formula, as files have them."""
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": 5000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16,
+    }
+    expected = tiny_model("llama", rope_parameters=rope).model.rotary_emb.inv_freq
+    plain = tiny_model("llama", rope_parameters={"rope_type": "default", "rope_theta": 5000.0})
+    path = save_gguf(tmp_path / "slow.gguf", slowed=plain.model.rotary_emb.inv_freq / expected)
+    found = load(str(path)).model.model.rotary_emb
+    torch.testing.assert_close(found.inv_freq, expected)
+    assert found.attention_scaling == 1.0
+    assert not torch.allclose(found.inv_freq, plain.model.rotary_emb.inv_freq)
 
 
 def test_what_is_left_to_transformers(tmp_path):

@@ -36,6 +36,7 @@ QUICK = {
 }
 """What the architectures that are read here are called by llama.cpp and by transformers."""
 FLOATS = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16}
+FACTORS = "rope_freqs.weight"
 TOKENS = "tokenizer.ggml.tokens"
 LAYER = re.compile(r"blk\.(\d+)\.")
 
@@ -85,7 +86,26 @@ def _named(header: Header) -> dict[str, Any]:
     }
     del named["model_type"]
     named.setdefault("vocab_size", values[TOKENS].count)
+    if header.architecture == "llama" and FACTORS in header.tensors:
+        named["rope_parameters"] = _slowed(header, named)
     return {**named, "tie_word_embeddings": "output.weight" not in header.tensors}
+
+
+def _slowed(header: Header, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Rotation with each frequency divided by a number in the file, as of Llama 3.1 and later.
+
+    Transformers does not read these; its "longrope" divides by the same numbers.
+    """
+    divided = numbers(header, FACTORS).flatten().tolist()
+    return {
+        "rope_type": "longrope",
+        "rope_theta": named["rope_theta"],
+        "short_factor": divided,
+        "long_factor": divided,
+        "factor": 1.0,
+        "attention_factor": 1.0,
+        "original_max_position_embeddings": named["max_position_embeddings"],
+    }
 
 
 def _names(header: Header, model: PreTrainedModel) -> dict[str, str]:

@@ -93,6 +93,7 @@ def save_gguf(
     merges=("a b",),
     context=32,
     bos=False,
+    slowed=None,
     **extra,
 ):
     """A .gguf file: matrices in blocks, norms in full, bytes and merges of them as vocabulary."""
@@ -139,6 +140,8 @@ def save_gguf(
         if where is None:  # of the models without a head in front
             where = names.get_name(name.split(".", 1)[1], try_suffixes=(".weight", ".bias"))
         writer.add_tensor(where, value, raw_dtype=kind)
+    if slowed is not None:
+        writer.add_tensor("rope_freqs.weight", slowed.numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
