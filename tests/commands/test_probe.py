@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from bayesattn.commands.main import main
 from bayesattn.evals.fidelity import EVAL_SEED
@@ -137,8 +138,11 @@ def test_mistakes_get_one_sentence(runs, capsys, folder):
 def test_table_page_and_json_of_a_language_model(models, capsys, folder):
     assert command(models[0], *FAST, "--json", "p.json") == 0
     out = capsys.readouterr().out
-    plan, _, rest = out.partition("states")
+    plan, _, first = out.partition("keys and attention; states and fresh weights follow")
+    first, _, rest = first.partition(f"{models[0]}: inside")
     assert "query, 2 key/value" in plan and "memory" in plan
+    assert "15 of 30 candidates, 8 tokens each" in plan
+    assert re.search(r"^keys ", first, re.MULTILINE) and "fresh weights" not in first
     assert "The authors' criteria: " in rest and rest.endswith("Page: probe.html\n")
     found = json.loads((folder / "p.json").read_text())
     assert found["schema"] == 2 and len(found["models"]) == 1
@@ -152,7 +156,8 @@ def test_table_page_and_json_of_a_language_model(models, capsys, folder):
     assert {p["states"] for p in one["planes"]} == {"values", "outputs", "residual"}
     page = (folder / "probe.html").read_text()
     assert page.count("data:image/svg+xml;base64,") == 3
-    assert "http://" not in page and "https://" not in page and "<script" not in page
+    assert "http://" not in page and "https://" not in page
+    assert page.count('<section class="lead">') == 3 and f"bayesattn probe {models[0]}" in page
     assert "fresh weights" in page and one["prompts"]["texts"][0].split("\n")[0][:5] in page
     check_numbers(one, models[0])
 
@@ -227,6 +232,45 @@ def test_a_failed_measurement_does_not_lose_the_others(models, capsys, monkeypat
     assert "keys was not measured: RuntimeError: no such thing." in out
     assert "attention was not measured: RuntimeError: no such thing." in out
     assert re.search(r"^states ", out, re.MULTILINE) and "not all measured" in out
+
+
+def test_a_model_that_fails_does_not_lose_the_others(models, capsys, folder):
+    shutil.copytree(models[1], folder / "mute")
+    (folder / "mute" / "tokenizer.json").unlink()
+    assert command(models[0], "mute", *FAST, "--json", "p.json") == 1
+    out = capsys.readouterr().out
+    assert "mute could not be probed: mute has no tokenizer that works" in out
+    (one,) = json.loads((folder / "p.json").read_text())["models"]
+    assert one["name"] == str(models[0]) and out.endswith("Page: probe.html\n")
+    assert "has no tokenizer that works" in mistake(capsys, "mute", *FAST)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: 9 bytes")])
+def test_memory_that_ends_in_the_middle(models, capsys, monkeypatch, error):
+    calls = []
+
+    def full(*words, **options):
+        calls.append(words)
+        if len(calls) == before + 1:
+            raise error
+        return observe(*words, **options)
+
+    monkeypatch.setattr(examine_language, "observe", full)
+    before = 1  # fails for fresh weights; what was measured before is kept
+    assert command(models[0], *FAST) == 0
+    out = capsys.readouterr().out
+    assert "fresh weights was not measured: the memory of this machine was not enough" in out
+    assert re.search(r"^states ", out, re.MULTILINE)
+    before = len(calls)
+    assert "not be read to the end: the memory of this" in mistake(capsys, models[0], *FAST)
+
+
+def test_a_model_that_puts_out_nan(models, capsys, folder):
+    shutil.copytree(models[0], folder / "nan")
+    tensors = load_file(folder / "nan" / "model.safetensors")
+    tensors["model.norm.weight"][:] = float("nan")
+    save_file(tensors, folder / "nan" / "model.safetensors", metadata={"format": "pt"})
+    assert "nan puts out NaN or infinity after 30 of 30 prompts" in mistake(capsys, "nan", *FAST)
 
 
 def test_from_the_cache_alone(monkeypatch):

@@ -220,6 +220,19 @@ def test_no_room(folder, monkeypatch):
         huge.require_room()
 
 
+def test_half_the_memory_where_there_is_no_more(folder, monkeypatch):
+    source = find(str(folder))
+    whole, half = (plan(source, dtype=name).memory for name in ("float32", "bfloat16"))
+    for free, dtype in ((whole, "float32"), (half, "bfloat16")):
+        monkeypatch.setattr(planning, "free_memory", lambda _, free=free: free)
+        assert planning.fitting_plan(source).dtype == dtype
+    with pytest.raises(SourceError, match="load it in bfloat16"):
+        planning.fitting_plan(source, dtype="float32")
+    monkeypatch.setattr(planning, "free_memory", lambda _: half - 1)
+    with pytest.raises(SourceError, match="or take a smaller model"):
+        planning.fitting_plan(source)
+
+
 def test_memory_that_is_free(monkeypatch):
     free = planning.free_memory("cpu")
     assert (1 << 20) < free < (1 << 50)
