@@ -265,12 +265,23 @@ def test_memory_that_ends_in_the_middle(models, capsys, monkeypatch, error):
     assert "not be read to the end: the memory of this" in mistake(capsys, models[0], *FAST)
 
 
-def test_a_model_that_puts_out_nan(models, capsys, folder):
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.self_attn.k_proj.weight"])
+def test_a_model_that_puts_out_nan(models, capsys, folder, name):
     shutil.copytree(models[0], folder / "nan")
     tensors = load_file(folder / "nan" / "model.safetensors")
-    tensors["model.norm.weight"][:] = float("nan")
+    tensors[name][:] = float("nan")
     save_file(tensors, folder / "nan" / "model.safetensors", metadata={"format": "pt"})
-    assert "nan puts out NaN or infinity after 30 of 30 prompts" in mistake(capsys, "nan", *FAST)
+    assert "puts out NaN: its weights are damaged" in mistake(capsys, "nan", *FAST)
+
+
+def test_a_model_that_puts_out_nan_after_some_prompts(models, capsys, monkeypatch):
+    def some(logits):
+        bits = entropy_of(logits)
+        bits[1:3] = float("nan")
+        return bits
+
+    monkeypatch.setattr("bayesattn.probes.llm.prompts.entropy_of", some)
+    assert "puts out NaN or infinity after 2 of 30" in mistake(capsys, models[0], *FAST)
 
 
 def test_from_the_cache_alone(monkeypatch):
