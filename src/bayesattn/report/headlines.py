@@ -6,7 +6,12 @@ A sentence says no more than its number and the nulls beside it.
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from bayesattn.probes.attention import REDUCTION_EVENNESS, SINK
+from bayesattn.probes.attention import (
+    REDUCTION_EVENNESS,
+    REDUCTION_WITHOUT_SINK,
+    SINK,
+    Depth,
+)
 from bayesattn.probes.examination import Examination, Finding, number
 from bayesattn.probes.examine_language import LanguageExamination
 from bayesattn.probes.examine_tunnel import TunnelExamination
@@ -36,8 +41,7 @@ def headlines(found: Sequence[Examination]) -> Headlines:
 def _of(found: Examination) -> Iterator[tuple[str, str]]:
     if isinstance(found, LanguageExamination):
         if found.attention is not None:
-            layers = [layer[SINK].value for layer in found.attention.layers]
-            yield "attention", _focusing(found.attention[REDUCTION_EVENNESS], fmean(layers))
+            yield "attention", _focusing(found.attention)
         kind = AS_ATTENDED if all(AS_ATTENDED in layer for layer in found.keys) else HEADS
         if keys := [layer[kind] for layer in found.keys if kind in layer]:
             yield "keys", _keys(keys, "of different tokens" if kind == AS_ATTENDED else "of heads")
@@ -47,21 +51,40 @@ def _of(found: Examination) -> Iterator[tuple[str, str]]:
         yield from _of_tunnel(found.findings)
 
 
-def _focusing(fall: Measured, sink: float) -> str:
+def _focusing(depth: Depth) -> str:
+    """Entropy over the most there can be; where the first token takes it all, that is said."""
+    fall, others = depth[REDUCTION_EVENNESS], depth[REDUCTION_WITHOUT_SINK]
+    sink = fmean(layer[SINK].value for layer in depth.layers)
     low, high = fall.interval or (fall.value, fall.value)
-    fresh = fall.nulls.get(CONTROL)
     if low > 0:
-        verb = "attention becomes less even with depth"
+        verb = "attention narrows with depth"
     elif high < 0:
-        verb = "attention becomes more even with depth"
+        verb = "attention widens with depth"
     else:
-        verb = "whether attention becomes more or less even with depth is not clear"
-    beside = "" if fresh is None else f", with fresh weights {_percent(fresh)}"
+        verb = "attention neither clearly narrows nor widens with depth"
+    alike = low > 0 and others.interval is not None and others.interval.low > 0
+    alone = low > 0 and not alike
     return (
-        f"{verb}: from the first layer to the last its evenness falls by {_percent(fall.value)} "
-        f"(95%: {_percent(low)} to {_percent(high)}{beside}), and {_percent(sink)} of all "
-        "attention lies on the first token."
+        f"{verb}{', but only towards the first token' if alone else ''}: from the first layer to "
+        f"the last its entropy, as a share of the largest possible, {_change(fall)}{_fresh(fall)}. "
+        f"The first token takes {_percent(sink)} of all attention; among the others the entropy "
+        f"{_change(others)}{_fresh(others)}."
     )
+
+
+def _change(fall: Measured) -> str:
+    """A fall, or the rise that it is if it is negative, with its interval."""
+    sign = 1 if fall.value >= 0 else -1
+    ends = sorted(sign * end for end in fall.interval or (fall.value, fall.value))
+    word = "falls" if sign > 0 else "rises"
+    return f"{word} by {_percent(sign * fall.value)} ({_percent(ends[0])} to {_percent(ends[1])})"
+
+
+def _fresh(fall: Measured) -> str:
+    fresh = fall.nulls.get(CONTROL)
+    if fresh is None:
+        return ""
+    return f", with fresh weights it {'falls' if fresh >= 0 else 'rises'} by {_percent(abs(fresh))}"
 
 
 def _keys(keys: Sequence[Measured], whose: str) -> str:
@@ -70,15 +93,15 @@ def _keys(keys: Sequence[Measured], whose: str) -> str:
     )
     above = sum(x.value > x.nulls[RANDOM] for x in keys)
     if above > len(keys) / 2:
-        verb = "point into a common direction more than chance"
+        verb = "share a direction more than chance has it"
     else:
-        verb = "are more orthogonal than chance"
+        verb = "are more orthogonal than chance has them"
     layers = max(above, len(keys) - above)
     fresh = [x.nulls[CONTROL] for x in keys if CONTROL in x.nulls]
-    beside = f", fresh weights {number(fmean(fresh))}" if fresh else ""
+    beside = f" and fresh weights {_short(fmean(fresh))}" if fresh else ""
     return (
-        f"keys {whose} {verb} in {layers} of {len(keys)} layers: their |cos| is {number(found)} "
-        f"on average, where random directions have {number(chance)}{beside}."
+        f"keys {whose} {verb} in {layers} of {len(keys)} layers: their |cos| is {_short(found)} "
+        f"on average, where random directions have {_short(chance)}{beside}."
     )
 
 
@@ -86,17 +109,17 @@ def _order(states: States) -> str:
     rho = states[SPEARMAN]
     fresh = rho.nulls.get(CONTROL)
     if rho.p is None or rho.p >= CLEAR:
-        verb = "is in no clear order of uncertainty"
+        verb = "does not clearly follow"
     elif fresh is not None and rho.value <= fresh:
-        verb = "is in an order of uncertainty, but not more than with fresh weights"
+        verb = "follows, but not more than with fresh weights,"
     else:
-        verb = "is in an order of uncertainty"
-    parts = [] if fresh is None else [f"with fresh weights {number(fresh)}"]
+        verb = "follows"
+    parts = [] if fresh is None else [f"with fresh weights {_short(fresh)}"]
     beside = ", ".join(parts if rho.p is None else [*parts, f"p = {rho.p:.2g}"])
     return (
-        f"the main axis of the {states.kind} of layer {states.layer} {verb}: its |Spearman "
-        f"correlation| with the entropy of the next token is {number(rho.value)}"
-        f"{f' ({beside})' if beside else ''}."
+        f"the main axis of the {states.kind} in layer {states.layer} {verb} how uncertain the "
+        f"model is: its rank correlation with the entropy of the next token is "
+        f"{_short(rho.value)}{f' ({beside})' if beside else ''}."
     )
 
 
@@ -161,6 +184,10 @@ def of_sula(found: SulaFound) -> Headlines:
             f"{number(cost.random)}."
         ]
     return said
+
+
+def _short(value: float) -> str:
+    return f"{value:.2g}"
 
 
 def _percent(share: float) -> str:
