@@ -208,7 +208,7 @@ class Probe(Asking):
             )
 
         def first(findings: Sequence[Finding]) -> None:
-            rows = table(one for one in findings if one.layer in _ends(findings))
+            rows = table([one for one in findings if one.layer in _ends(findings)])
             if rows and self.json != "-":
                 print(f"{source.name}: keys and attention; states and fresh weights follow")
                 show_rows(rows)

@@ -9,7 +9,6 @@ from tyro.conf import Positional, arg
 from bayesattn.commands.options import Answer, Asking, JsonTarget, PageTarget, optional
 from bayesattn.console import telling
 from bayesattn.figures.sula import HEADINGS, pictures
-from bayesattn.probes.examination import table
 from bayesattn.probes.llm.causal import RANDOM_AXES
 from bayesattn.probes.llm.subject import load
 from bayesattn.probes.llm.sula import ALPHA, CONTROLS, FIXED_ALPHA
@@ -85,7 +84,7 @@ class Sula(Asking):
         data = {"model": subject.name, "seed": self.seed, **plain(found)}
         title = f"{subject.name}: labels in context beside exact Bayes"
         subtitle = self._subtitle(found)
-        shown = [f"{title}\n{subtitle}\n", table(found.findings())]
+        shown = [f"{title}\n{subtitle}\n", found.rows()]
         shown += [f"\n{name}: {reason}." for name, reason in found.skipped.items()]
         if self.out is not None:
             card = {
@@ -94,7 +93,7 @@ class Sula(Asking):
                 "prompts": subtitle,
                 "command": self.typed("sula"),
             }
-            section = Section(findings=found.findings(), card=card, skipped=found.skipped)
+            section = Section(rows=found.rows(), card=card, skipped=found.skipped)
             content = {"title": title, "subtitle": subtitle, "sections": [section]}
             content["headlines"] = of_sula(found)
             drawn = pictures(found, answers)

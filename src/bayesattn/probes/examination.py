@@ -3,7 +3,7 @@
 A probe that means nothing for a model, or fails, says why in `skipped`, and the others go on.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,6 +18,12 @@ NO_MEMORY = (
 )
 FOR_PEOPLE = {"random init": "fresh weights"}
 Row = dict[str, str]
+
+
+class MeasuredRow(dict[str, str]):
+    """A row of a table that knows its numbers, so that a page can draw them."""
+
+    measured: Measured
 
 
 @dataclass(frozen=True)
@@ -54,18 +60,10 @@ class Finding:
             "reported": self.reported,
         }
 
-    def row(self) -> Row:
-        measured, interval = self.measured, self.measured.interval
-        return {
-            "probe": self.probe,
-            "where": self.where,
-            "what": self.what,
-            "measured": number(measured.value),
-            "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
-            "nulls": ", ".join(f"{said(name)} {number(x)}" for name, x in measured.nulls.items()),
-            "p": "" if measured.p is None else f"{measured.p:.2g}",
-            "× noise": "" if self.times_noise is None else number(self.times_noise),
-        }
+    def row(self) -> MeasuredRow:
+        row = measured_row(self.probe, self.where, self.what, self.measured)
+        row["× noise"] = "" if self.times_noise is None else number(self.times_noise)
+        return row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,14 +129,38 @@ def to_json(found: Sequence[Examination]) -> dict[str, Any]:
     return {"schema": SCHEMA, "models": [one.to_dict() for one in found]}
 
 
-def table(findings: Iterable[Finding], *, reported: bool = False) -> list[Row]:
+def table(findings: Sequence[Finding], *, reported: bool = False) -> list[Row]:
     """A row for each finding, without the columns that are empty in all of them.
 
     `reported` adds what the authors write of other models, for pages that are wide enough.
     """
-    rows = [{**one.row(), "reported": (reported and one.reported) or ""} for one in findings]
-    used = {name for row in rows for name, cell in row.items() if cell}
-    return [{name: cell for name, cell in row.items() if name in used} for row in rows]
+    rows = [one.row() for one in findings]
+    for row, one in zip(rows, findings, strict=True):
+        row["reported"] = (reported and one.reported) or ""
+    empty = {name for row in rows for name in row} - {
+        name for row in rows for name, cell in row.items() if cell
+    }
+    for row in rows:
+        for name in empty:
+            row.pop(name, None)
+    return [*rows]
+
+
+def measured_row(probe: str, where: str, what: str, measured: Measured) -> MeasuredRow:
+    interval = measured.interval
+    row = MeasuredRow(
+        {
+            "probe": probe,
+            "where": where,
+            "what": what,
+            "measured": number(measured.value),
+            "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
+            "nulls": ", ".join(f"{said(name)} {number(x)}" for name, x in measured.nulls.items()),
+            "p": "" if measured.p is None else f"{measured.p:.2g}",
+        }
+    )
+    row.measured = measured
+    return row
 
 
 def said(null: str) -> str:

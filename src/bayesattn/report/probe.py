@@ -15,7 +15,6 @@ from bayesattn.files import write_json, write_text
 from bayesattn.probes.examination import (
     Criterion,
     Examination,
-    Finding,
     Row,
     table,
     to_json,
@@ -47,7 +46,7 @@ FIRST = 3
 class Section:
     """What a page says of one model."""
 
-    findings: Sequence[Finding]
+    rows: Sequence[Row]
     name: str = ""
     card: Mapping[str, str] = field(default_factory=dict[str, str])
     """What to write beside the numbers wherever they are shown: sizes, prompts, command."""
@@ -57,10 +56,9 @@ class Section:
     prompts: Sequence[str] = ()
 
     @property
-    def rows(self) -> list[tuple[Row, Markup]]:
-        """Each number, and the drawing of it beside its nulls."""
-        rows = table(self.findings, reported=True)
-        return list(zip(rows, strips(self.findings), strict=True))
+    def drawn(self) -> list[tuple[Row, Markup]]:
+        """Each row, and the drawing of its number beside its nulls."""
+        return list(zip(self.rows, strips(self.rows), strict=True))
 
     @property
     def card_text(self) -> str:
@@ -121,7 +119,7 @@ def _render(
     drawn: Sequence[Picture], folder: Path, headings: dict[str, str], content: dict[str, Any]
 ) -> str:
     shown: list[dict[str, Any]] = []
-    said: Headlines = dict(content["headlines"])
+    said: Headlines = dict(content.get("headlines", {}))
     for picture in drawn:
         path = folder / f"{picture.name}.svg"
         save_picture(picture, path)
@@ -137,10 +135,9 @@ def _render(
             }
         )
     # a stable sort: pictures with a sentence first, in the order of the sentences
-    order = list(content["headlines"])
+    order = list(content.get("headlines", {}))
     shown.sort(key=lambda one: order.index(one["name"]) if one["sentences"] else len(order))
-    lead = [one for one in shown if one["sentences"]][:FIRST]
-    rest = [one for one in shown if one not in lead]
+    lead, rest = shown[:FIRST], shown[FIRST:]
     return html.render("probe.html", lead=lead, pictures=rest, **content)
 
 
@@ -152,7 +149,7 @@ def _section(found: Examination, command: str) -> Section:
         notes=found.notes,
         criteria=found.criteria,
         skipped=found.skipped,
-        findings=found.findings,
+        rows=table(found.findings, reported=True),
         prompts=prompts.get("texts", ()),
     )
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup, escape
 
-from bayesattn.probes.examination import Finding, number, said
+from bayesattn.probes.examination import MeasuredRow, Row, number, said
+from bayesattn.probes.measured import Measured
 from bayesattn.probes.states import CONTROL
 
 WIDTH, HEIGHT, EDGE = 220, 22, 6
@@ -18,24 +19,29 @@ UNTRAINED = (CONTROL, "untrained")
 """Nulls that are the same network without training: they have a mark of their own."""
 
 
-def strips(findings: Sequence[Finding]) -> list[Markup]:
-    """A drawing for each finding."""
+def strips(rows: Sequence[Row]) -> list[Markup]:
+    """A drawing for each row; an empty one for rows that are words."""
     ends: dict[str, tuple[float, float]] = {}
-    for one in findings:
-        known = [x for x in _numbers(one) if math.isfinite(x)]
-        low, high = ends.get(one.what, (0.0, 0.0))
-        ends[one.what] = (min([low, *known]), max([high, *known]))
-    return [_strip(one, *ends[one.what]) for one in findings]
+    for row in rows:
+        known = [x for x in _numbers(row) if math.isfinite(x)]
+        low, high = ends.get(row.get("what", ""), (0.0, 0.0))
+        ends[row.get("what", "")] = (min([low, *known]), max([high, *known]))
+    return [
+        _strip(row["what"], row.measured, *ends[row["what"]])
+        if isinstance(row, MeasuredRow)
+        else Markup("")
+        for row in rows
+    ]
 
 
-def _numbers(one: Finding) -> Iterator[float]:
-    yield one.measured.value
-    yield from one.measured.interval or ()
-    yield from one.measured.nulls.values()
+def _numbers(row: Row) -> Iterator[float]:
+    if isinstance(row, MeasuredRow):
+        yield row.measured.value
+        yield from row.measured.interval or ()
+        yield from row.measured.nulls.values()
 
 
-def _strip(one: Finding, low: float, high: float) -> Markup:
-    measured = one.measured
+def _strip(what: str, measured: Measured, low: float, high: float) -> Markup:
     if not math.isfinite(measured.value) or low == high:
         return Markup("")
 
@@ -43,7 +49,7 @@ def _strip(one: Finding, low: float, high: float) -> Markup:
         share = (value - low) / (high - low)
         return f"{EDGE + min(1.0, max(0.0, share)) * (WIDTH - 2 * EDGE):.1f}"
 
-    words = [f"{one.what}: {number(measured.value)}"]
+    words = [f"{what}: {number(measured.value)}"]
     drawn = [f'<path class="axis" d="M{EDGE} 11 H{WIDTH - EDGE}"/>']
     if low < 0 < high:
         drawn.append(f'<path class="axis" d="M{at(0)} 7 v8"/>')

@@ -33,7 +33,7 @@ from torch import Generator, Tensor
 
 from bayesattn.bits import kl_divergence, log_probabilities
 from bayesattn.linear import correlation
-from bayesattn.probes.examination import Finding
+from bayesattn.probes.examination import Row, measured_row
 from bayesattn.probes.llm.interventions import (
     Axis,
     Edit,
@@ -134,7 +134,7 @@ class Intervention:
     def whole(self) -> Effect:
         return self.doses[0.0]
 
-    def findings(self) -> Iterator[Finding]:
+    def rows(self) -> Iterator[Row]:
         before, after = self.local_decodability
         shown = {
             name.replace("_", " "): Measured(
@@ -148,7 +148,7 @@ class Intervention:
         )
         shown[f"R² of H from L{self.layers[0]}"] = Measured(value=after, nulls={"before": before})
         where = f"cut of L{', L'.join(map(str, self.layers))}"
-        return (Finding("intervention", where, name, one) for name, one in shown.items())
+        return (measured_row("intervention", where, name, one) for name, one in shown.items())
 
 
 def intervene(

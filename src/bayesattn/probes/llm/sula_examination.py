@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesattn.linear import correlation, spearman
-from bayesattn.probes.examination import Finding
+from bayesattn.probes.examination import Row, measured_row
 from bayesattn.probes.llm import sula
 from bayesattn.probes.llm.causal import RANDOM_AXES, Intervention, intervene
 from bayesattn.probes.llm.subject import Subject
@@ -45,7 +45,7 @@ class Calibration:
     mass: float
     """Mean probability of the two labels among all tokens: is the task understood at all?"""
 
-    def findings(self) -> Iterator[Finding]:
+    def rows(self) -> Iterator[Row]:
         where = self.condition if self.shots is None else f"{self.condition}, k = {self.shots}"
         bayes = {"H_post": self.posterior, "H_pred": self.predictive}
         if abs(self.unaware - self.posterior) > 1e-9:
@@ -61,7 +61,7 @@ class Calibration:
             ):
                 if value is not None:
                     shown[name] = Measured(value=value)
-        return (Finding("calibration", where, name, one) for name, one in shown.items())
+        return (measured_row("calibration", where, name, one) for name, one in shown.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class Movement:
     own: Measured | None
     """|Spearman| with the model's own entropy."""
 
-    def findings(self) -> Iterator[Finding]:
+    def rows(self) -> Iterator[Row]:
         shown = {
             "|ρ(PC 1, H)|": self.order,
             "|ρ(PC 1, H)| given k": self.given_shots,
@@ -103,7 +103,7 @@ class Movement:
         where = f"{self.condition}, L{self.layer}"
         for name, measured in shown.items():
             if measured is not None:
-                yield Finding("movement", where, name, measured)
+                yield measured_row("movement", where, name, measured)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +120,10 @@ class SulaFound:
     skipped: dict[str, str] = field(default_factory=dict)
     """Why something is missing."""
 
-    def findings(self) -> list[Finding]:
+    def rows(self) -> list[Row]:
         centred = [one for one in self.movement if one.axis == "centred"]
         parts = [*self.calibration, *centred, *([self.intervention] if self.intervention else [])]
-        return [found for one in parts for found in one.findings()]
+        return [row for one in parts for row in one.rows()]
 
 
 def examine_sula(
