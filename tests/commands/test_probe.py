@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from bayesattn.commands import probe as probe_commands
 from bayesattn.commands.main import main
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.models.architectures import LSTM, Transformer
@@ -243,6 +244,17 @@ def test_a_model_that_fails_does_not_lose_the_others(models, capsys, folder):
     (one,) = json.loads((folder / "p.json").read_text())["models"]
     assert one["name"] == str(models[0]) and out.endswith("Page: probe.html\n")
     assert "has no tokenizer that works" in mistake(capsys, "mute", *FAST)
+
+
+def test_a_page_that_cannot_be_written_does_not_lose_the_numbers(models, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device", "probe.html")
+
+    monkeypatch.setattr(probe_commands, "write", full)
+    assert command(models[0], *FAST, "--json", "p.json") == 1
+    out = capsys.readouterr().out
+    assert "The page could not be written: [Errno 28] No space left" in out
+    assert re.search(r"^states ", out, re.MULTILINE) and json.loads(open("p.json").read())
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: 9 bytes")])

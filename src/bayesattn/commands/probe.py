@@ -111,9 +111,13 @@ class Probe(Asking):
             if not found:
                 raise UserError(failed[0].partition(" could not be probed: ")[2])
             tell("writing the page")
-            page = write(self.out, found, self.typed("probe"))
-        shown = [part for one in found for part in _shown(one)]
-        return Answer(to_json(found), [*shown, *failed, f"Page: {page}"], code=1 if failed else 0)
+            shown = [part for one in found for part in _shown(one)]
+            lost = bool(failed)
+            try:
+                told = f"Page: {write(self.out, found, self.typed('probe'))}"
+            except (OSError, UserError) as error:  # a full disk: the table is worth printing
+                told, lost = f"The page could not be written: {error}", True
+        return Answer(to_json(found), [*shown, *failed, told], code=int(lost))
 
     def _check_options(self) -> None:
         """What cannot work is found out before a model is loaded."""
