@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -254,7 +255,7 @@ def test_a_page_that_cannot_be_written_does_not_lose_the_numbers(models, capsys,
     assert command(models[0], *FAST, "--json", "p.json") == 1
     out = capsys.readouterr().out
     assert "The page could not be written: [Errno 28] No space left" in out
-    assert re.search(r"^states ", out, re.MULTILINE) and json.loads(open("p.json").read())
+    assert re.search(r"^states ", out, re.MULTILINE) and json.loads(Path("p.json").read_text())
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: 9 bytes")])
