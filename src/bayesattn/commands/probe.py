@@ -220,7 +220,7 @@ class Probe(Asking):
 
         return examine_language(
             read,
-            lambda subject: self._prompts(subject, planned),
+            lambda subject: self._prompts(subject, planned, say),
             layers=self.layers,
             random_init=self.random_init,
             control=not self.no_control,
@@ -229,7 +229,7 @@ class Probe(Asking):
             first=first,
         )
 
-    def _prompts(self, subject: Subject, planned: Plan) -> PromptSet:
+    def _prompts(self, subject: Subject, planned: Plan, tell: Callable[[str], None]) -> PromptSet:
         if self.prompts is not None:
             texts = sets.read_prompts(self.prompts)
             return sets.given(subject, texts, self.prompts.name, f"the lines of {self.prompts}")
@@ -243,6 +243,7 @@ class Probe(Asking):
             candidates=candidates,
             each=each,
             seed=self.seed,
+            tell=tell,
         )
 
 
