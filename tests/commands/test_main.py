@@ -1,7 +1,6 @@
 """The command line, in this process: what it prints, writes and returns."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -381,16 +380,3 @@ def test_a_prior_draws_itself(capsys):
     assert main(["prior", "draw", "ggd"]) == 0
     assert Path("ggd.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == "a.svg\nggd.png\n"
-
-
-def test_bfloat16_works_where_amx_is_announced_and_refused():
-    """Torch would end with "Illegal instruction" there, which no sentence of ours could explain."""
-    code = (
-        "from bayesattn.commands.main import leave_amx; leave_amx(); import torch;"
-        "x = torch.ones(64, 64, dtype=torch.bfloat16); print((x @ x).sum().item())"
-    )
-    own = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
-    ran = subprocess.run(
-        [sys.executable, "-c", code], env=own, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0 and float(ran.stdout) == 64**3

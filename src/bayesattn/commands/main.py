@@ -3,10 +3,8 @@
 A command is a dataclass, whose fields tyro turns into options, with `run() -> exit code`.
 """
 
-import ctypes
 import difflib
 import os
-import platform
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -70,8 +68,6 @@ FORMER_OPTIONS = {
 }
 """What has become of the first edition's options."""
 HELP = ("-h", "--help", "help")
-ARCH_PRCTL, ASK_FOR, TILES = 158, 0x1023, 18
-"""Of Linux: a system call, ARCH_REQ_XCOMP_PERM, and the registers of AMX."""
 PEEKING = ("probe", "sula")
 """Commands that load a model, which takes a while, and say first what it is."""
 HELP_FILE = Path(__file__).with_name("help.txt")
@@ -120,7 +116,6 @@ def _run(words: list[str]) -> int:
             return 0
         raise _unknown(name, words[0])
     rest = words[depth:]
-    leave_amx()
     if name in PEEKING and not set(rest) & set(HELP):
         from bayesattn.commands.peek import peek
 
@@ -131,17 +126,6 @@ def _run(words: list[str]) -> int:
         print(dict(zip(COMMANDS, pages, strict=True))[name], end="")
         return 0
     return options(name, rest).run()
-
-
-def leave_amx() -> None:
-    """Some virtual machines announce AMX and refuse it, where torch dies in a bfloat16 product.
-
-    The system is asked for AMX before torch is imported; where it says no, torch goes without.
-    """
-    if sys.platform == "linux" and platform.machine() == "x86_64":
-        refused = ctypes.CDLL(None).syscall(ARCH_PRCTL, ASK_FOR, TILES)
-        if refused:
-            os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 
 def options(name: str, words: list[str]) -> Any:
