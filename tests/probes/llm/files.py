@@ -124,6 +124,8 @@ def save_gguf(
     writer.add_token_types([1] * 256 + [3] * (len(TOKENIZER) - 256) + [1] * len(merges))
     writer.add_bos_token_id(256)
     writer.add_eos_token_id(257)
+    if architecture == "phi3":  # whose own is beyond so small a vocabulary
+        writer.add_pad_token_id(258)
     if bos:
         writer.add_add_bos_token(True)
     known = gguf.MODEL_ARCH[architecture.upper()]
