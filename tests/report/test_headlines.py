@@ -54,8 +54,8 @@ def test_attention(fall, others, said):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ((0.5, 0.4, 0.05), "share a direction more than chance has it in 2 of 3 layers"),
-        ((0.05, 0.04, 0.5), "are more orthogonal than chance has them in 2 of 3 layers"),
+        ((0.5, 0.4, 0.05), "share a direction more than by chance in 2 of 3 layers"),
+        ((0.05, 0.04, 0.5), "are more orthogonal than by chance in 2 of 3 layers"),
     ],
 )
 def test_keys(values, said):

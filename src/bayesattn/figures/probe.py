@@ -332,7 +332,8 @@ def _explain_lines(
     measured = [x for layers in by_model.values() for layer in layers for x in layer.values()]
     for name, words, style in ((CONTROL, "fresh weights", "--"), (null, str(null), ":")):
         if any(name in x.nulls for x in measured):
-            lines.append(Line2D([], [], color=GREY, linestyle=style, lw=1))
+            colour = COLOURS[0] if name == CONTROL and len(by_model) == 1 else GREY
+            lines.append(Line2D([], [], color=colour, linestyle=style, lw=1))
             names.append(words)
     axes_.legend(lines, names, fontsize=7)
 

@@ -93,9 +93,9 @@ def _keys(keys: Sequence[Measured], whose: str) -> str:
     )
     above = sum(x.value > x.nulls[RANDOM] for x in keys)
     if above > len(keys) / 2:
-        verb = "share a direction more than chance has it"
+        verb = "share a direction more than by chance"
     else:
-        verb = "are more orthogonal than chance has them"
+        verb = "are more orthogonal than by chance"
     layers = max(above, len(keys) - above)
     fresh = [x.nulls[CONTROL] for x in keys if CONTROL in x.nulls]
     beside = f" and fresh weights {_short(fmean(fresh))}" if fresh else ""
@@ -191,7 +191,7 @@ def _short(value: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f}%"
+    return f"{100 * share:.0f}%".replace("-0%", "0%")
 
 
 def _begun(sentence: str) -> str:
