@@ -64,13 +64,14 @@ def telling(every: float = 5.0) -> Iterator[Callable[[str], None]]:
             yield lambda what: bar.update(task, description=what)
         return
     begin, doing, done = time.monotonic(), [""], Event()
+    stream = sys.stderr  # which is silenced while others load models
 
     def watch() -> None:
         said = ""
         while not done.wait(every):
             if doing[0] != said:
                 said = doing[0]
-                print(f"{time.monotonic() - begin:6.0f} s  {said}", file=sys.stderr, flush=True)
+                print(f"{time.monotonic() - begin:6.0f} s  {said}", file=stream, flush=True)
 
     watcher = Thread(target=watch, daemon=True)
     watcher.start()
