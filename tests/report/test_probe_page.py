@@ -90,6 +90,7 @@ def test_pictures_are_saved_and_cards_copied(opened):
 
 
 def test_everything_can_be_reached_by_keyboard(opened):
+    open_details(opened)
     missed = script(
         opened,
         "return [...document.querySelectorAll('button, summary, .wide, .picture, pre.card')]"
