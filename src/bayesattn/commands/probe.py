@@ -72,11 +72,9 @@ class Probe(Asking):
     length: int = sets.LENGTH
     """Language models: tokens of each prompt that is drawn."""
     candidates: Annotated[int | None, optional("N")] = None
-    """Language models: prompts to choose from, by the entropy of the next token; 240, or 100 beyond
-    a billion parameters."""
+    """Language models: prompts to choose from; 240, or 100 beyond a billion parameters."""
     each: Annotated[int | None, optional("N")] = None
-    """Language models: prompts taken from every fifth of the entropies; 15, or 8 beyond a billion
-    parameters."""
+    """Language models: prompts from every fifth of the entropies; 15, or 8 beyond a billion."""
     seed: int = 0
     """Language models: another seed takes other text."""
     layers: Annotated[str, arg(metavar="all|N,N")] = "-1"
@@ -92,8 +90,7 @@ class Probe(Asking):
     device: str = "cpu"
     """Language models: where to compute."""
     dtype: Annotated[str | None, optional("NAME")] = None
-    """Language models: what to compute in: float32, float16 or bfloat16; float32 if not given, or
-    bfloat16 where that does not fit into memory."""
+    """Language models: float32, float16 or bfloat16; if not given, float32 where that fits."""
 
     def answer(self) -> Answer:
         self._check_options()
