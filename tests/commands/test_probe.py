@@ -247,6 +247,16 @@ def test_a_model_that_fails_does_not_lose_the_others(models, capsys, folder):
     assert "has no tokenizer that works" in mistake(capsys, "mute", *FAST)
 
 
+def test_a_model_that_stops_in_a_way_nobody_knows(models, capsys, monkeypatch):
+    def stop(*_):
+        raise RuntimeError("no such\nthing")
+
+    monkeypatch.setattr(examine_language, "check_prompts", stop)
+    assert f"{models[0]} stopped with RuntimeError (no such thing): BAYESATTN_DEBUG=1" in mistake(
+        capsys, models[0], *FAST
+    )
+
+
 def test_a_page_that_cannot_be_written_does_not_lose_the_numbers(models, capsys, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device", "probe.html")

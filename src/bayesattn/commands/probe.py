@@ -104,9 +104,11 @@ class Probe(Asking):
                 try:
                     found.append(self._examine(source, own, tell))
                 except (UserError, ValueError) as error:
+                    if len(sources) == 1:
+                        raise
                     failed.append(f"{source.name} could not be probed: {error}")
             if not found:
-                raise UserError(failed[0].partition(" could not be probed: ")[2])
+                raise UserError(failed[0])
             tell("writing the page")
             shown = [part for one in found for part in _shown(one)]
             lost = bool(failed)
@@ -194,10 +196,18 @@ class Probe(Asking):
                 subject = TunnelSubject.load(tunnel_run(source), self.step)
                 return examine_tunnel(subject, source.name, sequences=self.sequences, tell=say)
             return self._examine_language(source, planned, say)
-        except Exception as error:
-            if not lacks_memory(error):
-                raise
-            raise UserError(f"{source.name} could not be read to the end: {NO_MEMORY}.") from None
+        except (UserError, ValueError, OSError):
+            raise
+        except Exception as error:  # whatever an unknown model does, others shall be looked at
+            if lacks_memory(error):
+                raise UserError(
+                    f"{source.name} could not be read to the end: {NO_MEMORY}."
+                ) from None
+            said = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"{source.name} stopped with {type(error).__name__} ({said}): BAYESATTN_DEBUG=1 "
+                "shows where."
+            ) from error
 
     def _examine_language(
         self, source: Source, planned: Plan, say: Callable[[str], None]
