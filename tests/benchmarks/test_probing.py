@@ -37,7 +37,7 @@ def test_rows(tmp_path, capsys, monkeypatch):
     assert "small" in capsys.readouterr().out
 
 
-def language_model():
+def language_model(_):
     torch.manual_seed(0)
     tokenizer = load_tokenizer("bytes")
     config = LlamaConfig(
@@ -51,7 +51,7 @@ def language_model():
 
 
 def test_prompts_are_read_on_both_sides():
-    subject, seen = language_model(), []
+    subject, seen = language_model("small"), []
     hook = subject.model.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     prompts = prompts_of(subject, 3, 5)
     assert [len(prompt) for prompt in prompts] == [5, 5, 5] and prompts[0] != prompts[1]

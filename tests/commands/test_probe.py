@@ -3,10 +3,13 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from bayesattn.commands import probe as probe_commands
 from bayesattn.commands.main import main
 from bayesattn.evals.fidelity import EVAL_SEED
 from bayesattn.models.architectures import LSTM, Transformer
@@ -60,8 +63,8 @@ def command(*words):
 
 def mistake(capsys, *words):
     assert command(*words) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("bayesattn: ") and err.count("\n") == 1, err
+    *before, err = capsys.readouterr().err.splitlines()
+    assert err.startswith("bayesattn: ") and not any("bayesattn: " in one for one in before), err
     return err
 
 
@@ -162,8 +165,11 @@ def test_mistakes_get_one_sentence(runs, capsys, folder):
 def test_table_page_and_json_of_a_language_model(models, capsys, folder):
     assert command(models[0], *FAST, "--json", "p.json") == 0
     out = capsys.readouterr().out
-    plan, _, rest = out.partition("states")
+    plan, _, first = out.partition("keys and attention; states and fresh weights follow")
+    first, _, rest = first.partition(f"{models[0]}: inside")
     assert "query, 2 key/value" in plan and "memory" in plan
+    assert "15 of 30 candidates, 8 tokens each" in plan
+    assert re.search(r"^keys ", first, re.MULTILINE) and "fresh weights" not in first
     assert "The authors' criteria: " in rest and rest.endswith("Page: probe.html\n")
     found = json.loads((folder / "p.json").read_text())
     assert found["schema"] == 2 and len(found["models"]) == 1
@@ -177,7 +183,8 @@ def test_table_page_and_json_of_a_language_model(models, capsys, folder):
     assert {p["states"] for p in one["planes"]} == {"values", "outputs", "residual"}
     page = (folder / "probe.html").read_text()
     assert page.count("data:image/svg+xml;base64,") == 3
-    assert "http://" not in page and "https://" not in page and "<script" not in page
+    assert "http://" not in page and "https://" not in page
+    assert page.count('<section class="lead">') == 3 and f"bayesattn probe {models[0]}" in page
     assert "fresh weights" in page and one["prompts"]["texts"][0].split("\n")[0][:5] in page
     check_numbers(one, models[0])
 
@@ -254,6 +261,77 @@ def test_a_failed_measurement_does_not_lose_the_others(models, capsys, monkeypat
     assert "keys was not measured: RuntimeError: no such thing." in out
     assert "attention was not measured: RuntimeError: no such thing." in out
     assert re.search(r"^states ", out, re.MULTILINE) and "not all measured" in out
+
+
+def test_a_model_that_fails_does_not_lose_the_others(models, capsys, folder):
+    shutil.copytree(models[1], folder / "mute")
+    (folder / "mute" / "tokenizer.json").unlink()
+    assert command(models[0], "mute", *FAST, "--json", "p.json") == 1
+    out = capsys.readouterr().out
+    assert "mute could not be probed: mute has no tokenizer that works" in out
+    (one,) = json.loads((folder / "p.json").read_text())["models"]
+    assert one["name"] == str(models[0]) and out.endswith("Page: probe.html\n")
+    assert "has no tokenizer that works" in mistake(capsys, "mute", *FAST)
+
+
+def test_a_model_that_stops_in_a_way_nobody_knows(models, capsys, monkeypatch):
+    def stop(*_):
+        raise RuntimeError("no such\nthing")
+
+    monkeypatch.setattr(examine_language, "check_prompts", stop)
+    assert f"{models[0]} stopped with RuntimeError (no such thing): BAYESATTN_DEBUG=1" in mistake(
+        capsys, models[0], *FAST
+    )
+
+
+def test_a_page_that_cannot_be_written_does_not_lose_the_numbers(models, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device", "probe.html")
+
+    monkeypatch.setattr(probe_commands, "write", full)
+    assert command(models[0], *FAST, "--json", "p.json") == 1
+    out = capsys.readouterr().out
+    assert "The page could not be written: [Errno 28] No space left" in out
+    assert re.search(r"^states ", out, re.MULTILINE) and json.loads(Path("p.json").read_text())
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: 9 bytes")])
+def test_memory_that_ends_in_the_middle(models, capsys, monkeypatch, error):
+    calls = []
+
+    def full(*words, **options):
+        calls.append(words)
+        if len(calls) == before + 1:
+            raise error
+        return observe(*words, **options)
+
+    monkeypatch.setattr(examine_language, "observe", full)
+    before = 1  # fails for fresh weights; what was measured before is kept
+    assert command(models[0], *FAST) == 0
+    out = capsys.readouterr().out
+    assert "fresh weights was not measured: the memory of this machine was not enough" in out
+    assert re.search(r"^states ", out, re.MULTILINE)
+    before = len(calls)
+    assert "not be read to the end: the memory of this" in mistake(capsys, models[0], *FAST)
+
+
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.self_attn.k_proj.weight"])
+def test_a_model_that_puts_out_nan(models, capsys, folder, name):
+    shutil.copytree(models[0], folder / "nan")
+    tensors = load_file(folder / "nan" / "model.safetensors")
+    tensors[name][:] = float("nan")
+    save_file(tensors, folder / "nan" / "model.safetensors", metadata={"format": "pt"})
+    assert "puts out NaN: its weights are damaged" in mistake(capsys, "nan", *FAST)
+
+
+def test_a_model_that_puts_out_nan_after_some_prompts(models, capsys, monkeypatch):
+    def some(logits):
+        bits = entropy_of(logits)
+        bits[1:3] = float("nan")
+        return bits
+
+    monkeypatch.setattr("bayesattn.probes.llm.prompts.entropy_of", some)
+    assert "puts out NaN or infinity after 2 of 30" in mistake(capsys, models[0], *FAST)
 
 
 def test_from_the_cache_alone(monkeypatch):

@@ -10,9 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     BertConfig,
-    GgufConfig,
     MambaConfig,
     T5Config,
 )
@@ -20,7 +18,6 @@ from transformers import (
 from bayesattn.models import hugging_face
 from bayesattn.models import plan as planning
 from bayesattn.models import source as locating
-from bayesattn.models.hugging_face import quick_header
 from bayesattn.models.open import SourceError, find
 from bayesattn.models.plan import plan
 from bayesattn.probes.llm import subject as sources
@@ -113,46 +110,6 @@ def test_random_weights(folder):
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_gguf_is_read_as_transformers_reads_it(tmp_path, tied):
-    """The slow reader of transformers is the oracle: config, tokenizer and all weights."""
-    path = save_gguf(tmp_path / "tiny.gguf", tied=tied)
-    assert quick_header(path) is not None
-    subject = load(str(path))
-    options = {"gguf_file": path.name, "local_files_only": True}
-    model = AutoModelForCausalLM.from_pretrained(
-        tmp_path, **options, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
-    )
-    mine, theirs = subject.model.state_dict(), model.state_dict()
-    assert mine.keys() == theirs.keys()
-    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-    own = ("_name_or_path", "dtype", "_attn_implementation", "quantization_config", "architectures")
-    configs = [
-        {key: value for key, value in config.to_dict().items() if key not in own}
-        for config in (subject.model.config, AutoConfig.from_pretrained(tmp_path, **options))
-    ]
-    assert configs[0] == configs[1] and configs[0]["rope_parameters"]["rope_theta"] == 5000
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path, **options)
-    for text in (TEXT, " ab\n\tä", "<bos>x"):
-        assert subject.encode(text) == tokenizer(text)["input_ids"]
-    assert subject.tokenizer.bos_token_id == tokenizer.bos_token_id == 256
-    assert subject.plan.quantised == "Q4_1"
-    assert check_prompts(subject, [subject.encode(TEXT)]).good
-
-
-def test_gguf_that_is_no_plain_llama(tmp_path):
-    """Scaled rotation, other names: such files are left to transformers."""
-    scaled = save_gguf(tmp_path / "scaled.gguf", llama__rope__scaling__type="linear")
-    assert quick_header(scaled) is None
-    mistral = save_gguf(tmp_path / "mistral.gguf", general__name="Mistral small")
-    assert quick_header(mistral) is None
-    assert load(str(mistral)).model.config.model_type in ("mistral", "llama")
-    rare = save_gguf(tmp_path / "rare.gguf", kinds=("Q5_0", "Q8_0"))
-    assert quick_header(rare) is None
-    subject = load(str(rare))
-    assert check_prompts(subject, [subject.encode(TEXT)]).good
-
-
 def test_folders_of_gguf(packed, tmp_path):
     assert find(str(packed.parent)).files == (packed,)
     for name in ("a.gguf", "b.gguf"):
@@ -160,7 +117,9 @@ def test_folders_of_gguf(packed, tmp_path):
     with pytest.raises(SourceError, match="holds 2 .gguf files: name one of them"):
         find(str(tmp_path))
     (tmp_path / "a.gguf").write_bytes(b"not a model, but long enough for a header of a file")
-    with pytest.raises(SourceError, match="cannot be loaded .*not a GGUF file"):
+    with pytest.raises(
+        SourceError, match="cannot be read: it is no .gguf file. Fetch the file once more."
+    ):
         load(str(tmp_path / "a.gguf"))
 
 
@@ -259,6 +218,19 @@ def test_no_room(folder, monkeypatch):
     assert huge.parameters == 6_738_415_616 and huge.memory > 25 * GIBIBYTE
     with pytest.raises(SourceError, match="load it in bfloat16, free some"):
         huge.require_room()
+
+
+def test_half_the_memory_where_there_is_no_more(folder, monkeypatch):
+    source = find(str(folder))
+    whole, half = (plan(source, dtype=name).memory for name in ("float32", "bfloat16"))
+    for free, dtype in ((whole, "float32"), (half, "bfloat16")):
+        monkeypatch.setattr(planning, "free_memory", lambda _, free=free: free)
+        assert planning.fitting_plan(source).dtype == dtype
+    with pytest.raises(SourceError, match="load it in bfloat16"):
+        planning.fitting_plan(source, dtype="float32")
+    monkeypatch.setattr(planning, "free_memory", lambda _: half - 1)
+    with pytest.raises(SourceError, match="or take a smaller model"):
+        planning.fitting_plan(source)
 
 
 def test_memory_that_is_free(monkeypatch):

@@ -2,10 +2,8 @@
 
 import json
 import math
-import shutil
 import time
 from dataclasses import replace
-from importlib.resources import files
 
 import pytest
 import torch
@@ -19,17 +17,9 @@ from bayesattn.priors import GeneralizedGaussian
 from bayesattn.report.page import render
 from bayesattn.tunnels import HMM, Bijection
 from tests.ledger.toy import crash, paper, run_study, toy
+from tests.report.chromium import MARKS, complaints, open_details, script, serious_problems
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(
-        not (CHROMIUM and shutil.which("chromedriver")),
-        reason="needs a browser: apt-get install chromium chromium-driver",
-    ),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = MARKS
 
 
 def exhibits(self, tier, numbers):
@@ -77,31 +67,12 @@ def page(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def browser():
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in ("headless=new", "no-sandbox", "disable-background-networking", "disable-gpu"):
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
-
-
 @pytest.fixture
 def opened(browser, page):
     browser.set_window_size(1280, 900)
     browser.get("about:blank")
     browser.get(page.as_uri())
     return browser
-
-
-def script(browser, text, *arguments):
-    return browser.execute_script(text, *arguments)
 
 
 def slide(browser, name, value):
@@ -115,16 +86,8 @@ def slide(browser, name, value):
 
 
 def test_no_complaints_and_no_requests(opened):
-    script(opened, "for (const d of document.querySelectorAll('details')) d.open = true")
-    time.sleep(0.3)
-    assert opened.get_log("browser") == []
-    sent = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
-    addresses = {
-        event["params"]["request"]["url"].split(":")[0]
-        for event in sent
-        if event["method"] == "Network.requestWillBeSent"
-    }
-    assert addresses <= {"file", "data", "about"}
+    open_details(opened)
+    assert complaints(opened) == []
 
 
 @pytest.mark.parametrize(
@@ -231,7 +194,7 @@ def test_every_claim_opens_by_its_link(opened):
 @pytest.mark.parametrize("width", [360, 1280])
 def test_it_fits_phones_and_desks(opened, width, page):
     opened.set_window_size(width, 800)
-    script(opened, "for (const d of document.querySelectorAll('details')) d.open = true")
+    open_details(opened)
     inner, content = script(opened, "return [innerWidth, document.documentElement.scrollWidth]")
     assert content <= inner + 1
     assert len(opened.get_screenshot_as_png()) > 10_000
@@ -239,19 +202,7 @@ def test_it_fits_phones_and_desks(opened, width, page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_problem(opened, scheme):
-    feature = [{"name": "prefers-color-scheme", "value": scheme}]
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
-    script(opened, "for (const d of document.querySelectorAll('details')) d.open = true")
-    script(opened, files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
-    found = opened.execute_async_script(
-        "const done = arguments[arguments.length - 1]; axe.run().then(done)"
-    )
-    serious = [
-        (problem["id"], [node["html"][:120] for node in problem["nodes"]][:3])
-        for problem in found["violations"]
-        if problem["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious_problems(opened, scheme) == []
 
 
 def test_a_ledger_without_exhibits_works_too(browser, page, tmp_path):

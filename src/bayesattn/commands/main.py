@@ -78,6 +78,8 @@ FORMER_OPTIONS = {
 }
 """What has become of the first edition's options."""
 HELP = ("-h", "--help", "help")
+PEEKING = ("probe", "sula")
+"""Commands that load a model, which takes a while, and say first what it is."""
 HELP_FILE = Path(__file__).with_name("help.txt")
 """Written by `help.py`: a page for each command."""
 PAGE = "\f\n"
@@ -149,6 +151,11 @@ def _run(words: list[str]) -> int:
             return 0
         raise _unknown(name, words[0])
     rest = words[depth:]
+    if name in PEEKING and not set(rest) & set(HELP):
+        from bayesattn.commands.peek import peek
+
+        for line in peek(rest):
+            print(line, file=sys.stderr, flush=True)
     if rest in (["-h"], ["--help"]) and HELP_FILE.exists():
         pages = HELP_FILE.read_text(encoding="utf-8").split(PAGE)
         print(dict(zip(COMMANDS, pages, strict=True))[name], end="")

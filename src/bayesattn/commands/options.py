@@ -1,12 +1,13 @@
 """What commands share: types of options, how words are read, how an answer is given."""
 
 import json
+import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from tyro.conf import Positional, arg
 
@@ -76,6 +77,20 @@ class Asking:
     """A command that finds something out. Its errors come from what was typed."""
 
     json: JsonTarget
+
+    def typed(self, name: str) -> str:
+        """The command that asks the same, without the files that it writes."""
+        words: list[Any] = ["bayesattn", name]
+        for field in fields(cast(Any, self)):
+            value = getattr(self, field.name)
+            if value == field.default or field.name in ("json", "out"):
+                continue
+            flag = (
+                [] if field.name in ("model", "models") else [f"--{field.name.replace('_', '-')}"]
+            )
+            own = [] if value is True else value if isinstance(value, tuple) else [value]
+            words += [*flag, *own]
+        return shlex.join(map(str, words))
 
     def answer(self) -> Answer:
         raise NotImplementedError

@@ -4,15 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
 from tyro.conf import Positional, arg
 
 from bayesattn.commands.options import Answer, Asking, JsonTarget, PageTarget, optional
+from bayesattn.console import telling
 from bayesattn.figures.sula import HEADINGS, pictures
 from bayesattn.probes.llm.subject import load
 from bayesattn.probes.llm.sula import ALPHA, CONTROLS, FIXED_ALPHA
 from bayesattn.probes.llm.sula_examination import EACH, PROMPTS, SulaFound, examine_sula
 from bayesattn.probes.measured import plain
+from bayesattn.report.headlines import of_sula
 from bayesattn.report.probe import Section, require_writable, write_page
 
 
@@ -52,7 +53,8 @@ class Sula(Asking):
 
     def answer(self) -> Answer:
         require_writable(self.out, self.json)
-        with Console(stderr=True).status("loading") as status:
+        with telling() as tell:
+            tell("loading")
             subject = load(
                 self.model,
                 device=self.device,
@@ -68,15 +70,22 @@ class Sula(Asking):
                 layer=self.layer,
                 controls=() if self.no_controls else CONTROLS,
                 seed=self.seed,
-                tell=status.update,
+                tell=tell,
             )
         data = {"model": subject.name, "seed": self.seed, **plain(found)}
         title = f"{subject.name}: labels in context beside exact Bayes"
         subtitle = self._subtitle(found)
         shown = [f"{title}\n{subtitle}\n", found.rows()]
         if self.out is not None:
-            sections = [Section(rows=found.rows())]
-            content = {"title": title, "subtitle": subtitle, "sections": sections}
+            card = {
+                "model": subject.name,
+                **dict(subject.plan.rows()[:-1]),
+                "prompts": subtitle,
+                "command": self.typed("sula"),
+            }
+            section = Section(rows=found.rows(), card=card)
+            content = {"title": title, "subtitle": subtitle, "sections": [section]}
+            content["headlines"] = of_sula(found)
             drawn = pictures(found, answers)
             page = write_page(self.out, "sula.json", data, drawn, HEADINGS, content)
             shown.append(f"\nPage: {page}")

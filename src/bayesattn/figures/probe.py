@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -233,6 +234,8 @@ def draw_advantage(subject: TunnelSubject) -> Picture:
 
 def draw_plane(found: LanguageExamination) -> Picture:
     """First two components of the last layer's states, by entropy; fresh weights below."""
+    from matplotlib.ticker import MaxNLocator
+
     last = max(states.layer for states in found.states)
     shown = [states for states in found.states if states.layer == last]
     rows = 1 if found.control_bits is None else 2
@@ -246,6 +249,9 @@ def draw_plane(found: LanguageExamination) -> Picture:
             dots = _scatter(axes_, np.array(points), bits, title, 12)
             bar = add_colour_bar(dots, axes_, shrink=0.8, pad=0.02)
             bar.ax.tick_params(labelsize=7)
+            bar.formatter.set_useOffset(False)
+            bar.locator = MaxNLocator(4)
+            bar.update_ticks()
             axes_.set_xlabel(_axis_label(states, null), fontsize=8)
     caption = (
         f"{found.name}: states of layer {last} at the last token of {len(found.bits)} prompts, in "
@@ -263,8 +269,10 @@ def draw_keys(found: Sequence[LanguageExamination]) -> Picture:
         "tokens, as attended to": AS_ATTENDED,
         "heads": HEADS,
     }
-    figure, (panels,) = drawing.panels(11, 3, 1, len(kinds), sharex=True)
     by_model = {one.name: one.keys for one in found}
+    drawn = [layer for layers in by_model.values() for layer in layers]
+    kinds = {title: kind for title, kind in kinds.items() if any(kind in own for own in drawn)}
+    figure, (panels,) = drawing.panels(2.7 * len(kinds), 3, 1, len(kinds), sharex=True)
     _draw_depth(panels, kinds, by_model, RANDOM, None)
     panels[0].set_ylabel("mean |cos|")
     caption = (
@@ -308,7 +316,26 @@ def _draw_depth(
                 _curve(axes_, own, name, COLOURS[place % len(COLOURS)], null)
         axes_.set(xlabel="depth", ylim=(0, top))
         axes_.set_title(title)
-    panels[0].legend(fontsize=7)
+    _explain_lines(panels[-1], by_model, null)
+
+
+def _explain_lines(
+    axes_: Any, by_model: dict[str, list[dict[str, Measured]]], null: str | None
+) -> None:
+    """A legend: models by colour, if there are several, and nulls by line."""
+    from matplotlib.lines import Line2D
+
+    names = [Path(name).name for name in by_model]
+    lines = [Line2D([], [], color=COLOURS[at % len(COLOURS)]) for at in range(len(names))]
+    if len(names) == 1:
+        names = ["the model"]
+    measured = [x for layers in by_model.values() for layer in layers for x in layer.values()]
+    for name, words, style in ((CONTROL, "fresh weights", "--"), (null, str(null), ":")):
+        if any(name in x.nulls for x in measured):
+            colour = COLOURS[0] if name == CONTROL and len(by_model) == 1 else GREY
+            lines.append(Line2D([], [], color=colour, linestyle=style, lw=1))
+            names.append(words)
+    axes_.legend(lines, names, fontsize=7)
 
 
 def _curve(axes_: Any, layers: list[Measured], label: str, colour: str, null: str | None) -> None:

@@ -4,16 +4,12 @@ What is on this machine is loaded without a single call to the network, and what
 refused in one sentence.
 """
 
-import re
-import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from functools import lru_cache
 from importlib.util import find_spec
 from io import StringIO
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -24,22 +20,16 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GgufConfig,
-    LlamaConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
-from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
-from transformers.integrations.gguf.dequant import GGML_BLOCK, dequantize
-from transformers.integrations.gguf.reader import (
-    GgufHeader,
-    load_gguf_state_dict,
-    read_gguf_metadata,
-)
 from transformers.utils import logging
 
 import bayesattn.models  # noqa: F401  (our own models are known to transformers from here on)
+from bayesattn.gguf_header import Header, HeaderError, read_header
+from bayesattn.models import gguf
 from bayesattn.models.bounds import require_memory, require_sane
 from bayesattn.models.retrofitted import RetrofitConfig, RetrofittedForCausalLM
 from bayesattn.models.source import Source, SourceError
@@ -47,23 +37,8 @@ from bayesattn.models.source import Source, SourceError
 ENCODERS = ("ForMaskedLM", "Classification", "QuestionAnswering", "ForPreTraining", "EncoderModel")
 LONGEST = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 """What configs call the longest input that a model was made for."""
-NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-"""Of tensors in .gguf files, and in transformers; those of layers come after "blk.NUMBER."."""
-NEEDED = {"llama.attention.head_count", "llama.attention.head_count_kv", "tokenizer.ggml.tokens"}
-TENSOR = re.compile(r"(?:blk\.(?P<layer>\d+)\.)?(?P<part>\w+)\.weight")
+MOST_LAYERS = 1000
+"""No model has more; a damaged config can say so."""
 
 
 def longest_input(config: PreTrainedConfig) -> int | None:
@@ -75,8 +50,12 @@ def longest_input(config: PreTrainedConfig) -> int | None:
 def read_tokenizer(source: Source, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
     """The tokenizer; refuses one that knows no words, or more than a model with this config."""
     options = gguf_options(source)
+    header = header_of(source)
     # Auto reads the whole file once more to choose a class that is then this one
-    kind: Any = AutoTokenizer if quick_header_of(source) is None else PreTrainedTokenizerFast
+    quick = header is not None and gguf.is_quick(header)
+    kind: Any = PreTrainedTokenizerFast if quick else AutoTokenizer
+    if header is not None and header.values.get("tokenizer.ggml.add_bos_token") is True:
+        options["add_bos_token"] = True  # transformers does not read this
     try:
         tokenizer: Any = fetch(source, lambda **where: kind.from_pretrained(**options, **where))
         # without its files transformers may build one that knows no words
@@ -103,7 +82,7 @@ def read_model(source: Source, config: PreTrainedConfig, settings: Mapping[str, 
     options: dict[str, Any] = gguf_options(source)
     if options:
         options["quantization_config"] = GgufConfig(dequantize=True)
-    tensors = _tensors(source)
+    tensors = _tensors(source, config, settings.get("dtype", torch.float32))
     kind: Any = AutoModelForCausalLM
     if tensors is not None:
         kind = type(empty_model(config, source.name))
@@ -142,11 +121,19 @@ def fresh_model(config: PreTrainedConfig, seed: int, settings: Mapping[str, Any]
 
 def empty_model(config: PreTrainedConfig, name: str) -> PreTrainedModel:
     """The model with this config, without memory for its weights."""
+    layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 0)
+    if layers > MOST_LAYERS:
+        raise SourceError(f"{name} is said to have {layers:,} layers: its config is damaged.")
     try:
         with quiet(), torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except (ValueError, ImportError):
         raise _not_causal(name, type(config).__name__.removesuffix("Config")) from None
+    except Exception as error:  # sizes that are no sizes fail in any way they like
+        raise SourceError(
+            f"No model can be made with the config of {name} ({_first_line(error)}): see whether "
+            "it is complete."
+        ) from None
     model.tie_weights()
     return model
 
@@ -154,9 +141,9 @@ def empty_model(config: PreTrainedConfig, name: str) -> PreTrainedModel:
 def read_config(source: Source, changes: Mapping[str, Any] | None = None) -> Any:
     """The config with some `changes`; refuses what is no causal language model."""
     changes = changes or {}
-    header = quick_header_of(source)
-    if header is not None:
-        return _changed(header.config(changes), changes)
+    header = header_of(source)
+    if header is not None and gguf.is_quick(header):
+        return _changed(fetch(source, lambda **_: gguf.config_of(header, changes)), changes)
     options: dict[str, Any] = {**gguf_options(source), **changes}
     config: Any = fetch(source, lambda **where: AutoConfig.from_pretrained(**options, **where))
     names = getattr(config, "architectures", None) or []
@@ -168,15 +155,19 @@ def read_config(source: Source, changes: Mapping[str, Any] | None = None) -> Any
     return _changed(config, changes)
 
 
-def quick_header_of(source: Source) -> "Header | None":
-    """The header of a .gguf file that can be read quickly."""
+def header_of(source: Source) -> Header | None:
+    """The header of a .gguf file; refuses a damaged one."""
     if source.kind != "gguf":
         return None
     gguf_options(source)
     try:
-        return quick_header(source.files[0])
-    except (ValueError, struct.error) as error:
-        raise _refusal(source, error) from None
+        header = read_header(source.files[0])
+        gguf.check(header)
+    except (HeaderError, OSError) as error:
+        raise SourceError(
+            f"{source.name} cannot be read: {error}. Fetch the file once more."
+        ) from None
+    return header
 
 
 def gguf_options(source: Source) -> dict[str, Any]:
@@ -239,11 +230,14 @@ def without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _tensors(source: Source) -> dict[str, Tensor] | None:
+def _tensors(
+    source: Source, config: PreTrainedConfig, dtype: torch.dtype
+) -> dict[str, Tensor] | None:
     """Weights that are read here; None if transformers does it."""
-    header = quick_header_of(source)
-    if header is not None:
-        return header.weights()
+    header = header_of(source)
+    if header is not None and gguf.is_quick(header):
+        empty = empty_model(config, source.name)
+        return fetch(source, lambda **_: gguf.weights_of(header, config, empty, dtype))
     if source.kind != "safetensors":
         return None
     try:
@@ -259,8 +253,7 @@ def _changed(config: Any, changes: Mapping[str, Any]) -> Any:
 
 
 def _refusal(source: Source, error: Exception) -> SourceError:
-    text = str(error)
-    reason = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    text, reason = str(error), _first_line(error)
     if "gated" in text:
         return SourceError(
             f"{source.name} is gated: accept its licence at https://huggingface.co/"
@@ -284,88 +277,12 @@ def _refusal(source: Source, error: Exception) -> SourceError:
     return SourceError(f"{source.name} cannot be loaded ({reason}): see whether it is complete.")
 
 
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(":.") if text else type(error).__name__
+
+
 def _not_causal(name: str, what: str) -> SourceError:
     return SourceError(
         f"{name} is no causal language model ({what}): name a model that continues text."
     )
-
-
-class Header(NamedTuple):
-    """What a .gguf file says before its tensors.
-
-    Transformers reads such files by way of Python objects for each token, several times over, which
-    takes most of a minute for SmolLM2. Here the header is walked once and tensors are unpacked by
-    torch, in a second. What is not plainly a Llama (other names of tensors, rotation that is
-    scaled, rare types of blocks) is left to transformers, whose result is the same bit by bit.
-    """
-
-    metadata: dict[str, Any]
-    tensors: GgufHeader
-
-    def config(self, changes: Mapping[str, Any]) -> LlamaConfig:
-        """The config, named as transformers names what the file says; with some changes."""
-        named = {
-            name: self.metadata[f"{group}.{key}"]
-            for group in ("general", "llama", "tokenizer")
-            for key, name in GGUF_CONFIG_MAPPING[group].items()
-            if isinstance(name, str) and f"{group}.{key}" in self.metadata
-        }
-        del named["model_type"]
-        # of lists of words the header tells how long they are
-        named.setdefault("vocab_size", self.metadata["tokenizer.ggml.tokens"])
-        tied = all(tensor.name != "output.weight" for tensor in self.tensors.tensors)
-        return LlamaConfig(**{**named, "tie_word_embeddings": tied, **changes})
-
-    def weights(self) -> dict[str, Tensor]:
-        stored = load_gguf_state_dict(self.tensors)
-        heads = {
-            "attn_q": self.metadata["llama.attention.head_count"],
-            "attn_k": self.metadata["llama.attention.head_count_kv"],
-        }
-        found: dict[str, Tensor] = {}
-        for tensor in self.tensors.tensors:
-            x = stored[tensor.name][...]
-            if tensor.ggml_type in GGML_BLOCK:
-                x = dequantize(x.flatten(), tensor.ggml_type).view(tensor.shape)
-            part = tensor.name.split(".")[-2]
-            if part in heads:
-                x = _unpermuted(x, heads[part])
-            found[_name(tensor.name)] = x.to(torch.float32)
-        return found
-
-
-def quick_header(path: Path) -> Header | None:
-    """The header of a file that is plainly a Llama; None for any other."""
-    return _header(str(path), path.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _header(path: str, changed: int) -> Header | None:
-    metadata, names = read_gguf_metadata(path)
-    plain = metadata["general.architecture"] == "llama"
-    plain &= "mistral" not in str(metadata.get("general.name", "")).lower()
-    plain &= not any(key.startswith("llama.rope.scaling") for key in metadata)
-    plain &= metadata.keys() >= NEEDED
-    if not plain or not all(_known(name) for name in names):
-        return None
-    try:
-        return Header(metadata, GgufHeader.from_file(path))
-    except ValueError:  # a type of blocks that only the slow reader knows
-        return None
-
-
-def _unpermuted(weight: Tensor, heads: int) -> Tensor:
-    """Rows as transformers turns them, in halves; llama.cpp turns neighbours."""
-    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).reshape(weight.shape)
-
-
-def _known(name: str) -> bool:
-    found = TENSOR.fullmatch(name)
-    return found is not None and found["part"] in NAMES
-
-
-def _name(name: str) -> str:
-    found = TENSOR.fullmatch(name)
-    assert found is not None
-    layer = "" if found["layer"] is None else f"model.layers.{found['layer']}."
-    return f"{layer}{NAMES[found['part']]}.weight"

@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
-from transformers.integrations.gguf.reader import read_gguf_metadata
 
-from bayesattn.models.hugging_face import empty_model, gguf_options, longest_input
+from bayesattn.models.hugging_face import empty_model, header_of, longest_input
 from bayesattn.models.open import language_config, parse_dtype
 from bayesattn.models.source import Source, SourceError
 from bayesattn.system import GIBIBYTE, free_memory
@@ -55,7 +54,7 @@ class Plan:
             ("vocabulary", f"{self.vocabulary:,} tokens"),
             ("context", "no limit" if self.context is None else f"{self.context:,} tokens"),
             ("parameters", f"{self.parameters:,}"),
-            ("weights", f"{self.dtype}{f', from {self.quantised}' if self.quantised else ''}"),
+            ("weights", f"{self.dtype}{f', stored as {self.quantised}' if self.quantised else ''}"),
             (
                 "memory",
                 f"about {self.memory / GIBIBYTE:.1f} GiB of {self.free / GIBIBYTE:.1f} GiB free",
@@ -78,6 +77,19 @@ def plan(source: Source, *, device: str | torch.device = "cpu", dtype: str = "fl
     config = language_config(source)
     quantised = _quantised(source, config)
     return describe(config, source.name, device=device, dtype=dtype, quantised=quantised)
+
+
+def fitting_plan(source: Source, *, device: str = "cpu", dtype: str | None = None) -> Plan:
+    """The plan in `dtype`, or in float32 if none is given, or in bfloat16 if that does not fit.
+
+    Raises:
+        SourceError: it does not fit at all.
+    """
+    planned = plan(source, device=device, dtype=dtype or "float32")
+    if dtype is None and planned.memory > planned.free:
+        planned = plan(source, device=device, dtype="bfloat16")
+    planned.require_room()
+    return planned
 
 
 def describe(
@@ -147,13 +159,13 @@ def _window(text: Any) -> tuple[int | None, int]:
 
 
 def _quantised(source: Source, config: Any) -> str | None:
-    if source.kind != "gguf":
+    header = header_of(source)
+    if header is None:
         method = getattr(config, "quantization_config", None)
         return None if method is None else str(dict(method).get("quant_method", "fewer bits"))
-    gguf_options(source)
     from gguf import LlamaFileType
 
-    metadata, _ = read_gguf_metadata(str(source.files[0]))
-    name = LlamaFileType(metadata.get("general.file_type", LlamaFileType.GUESSED)).name
-    stored = name.removeprefix("MOSTLY_")
+    kind = header.values.get("general.file_type")
+    known = isinstance(kind, int) and kind in {own.value for own in LlamaFileType}
+    stored = LlamaFileType(kind).name.removeprefix("MOSTLY_") if known else "GUESSED"
     return None if stored in ("ALL_F32", "F16", "BF16") else stored

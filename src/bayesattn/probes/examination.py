@@ -3,7 +3,7 @@
 A probe that means nothing for a model, or fails, says why in `skipped`, and the others go on.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,7 +11,19 @@ from bayesattn.probes.measured import Measured, plain
 from bayesattn.probes.selfcheck import SelfCheck
 
 SCHEMA = 2
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
+NO_MEMORY = (
+    "the memory of this machine was not enough: free some, take fewer or shorter prompts, "
+    "or --dtype bfloat16"
+)
+FOR_PEOPLE = {"random init": "fresh weights"}
 Row = dict[str, str]
+
+
+class MeasuredRow(dict[str, str]):
+    """A row of a table that knows its numbers, so that a page can draw them."""
+
+    measured: Measured
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,7 @@ class Finding:
             "doubt": self.doubt,
         }
 
-    def row(self) -> Row:
+    def row(self) -> MeasuredRow:
         row = measured_row(self.probe, self.where, self.what, self.measured)
         row["× noise"] = "" if self.times_noise is None else number(self.times_noise)
         row["self-check"] = "in doubt" if self.doubt else ""
@@ -121,31 +133,53 @@ def to_json(found: Sequence[Examination]) -> dict[str, Any]:
     return {"schema": SCHEMA, "models": [one.to_dict() for one in found]}
 
 
-def table(findings: Iterable[Finding], *, reported: bool = False) -> list[Row]:
+def table(findings: Sequence[Finding], *, reported: bool = False) -> list[Row]:
     """A row for each finding, without the columns that are empty in all of them.
 
     `reported` adds what the authors write of other models, for pages that are wide enough.
     """
-    rows = [{**one.row(), "reported": (reported and one.reported) or ""} for one in findings]
-    used = {name for row in rows for name, cell in row.items() if cell}
-    return [{name: cell for name, cell in row.items() if name in used} for row in rows]
-
-
-def measured_row(probe: str, where: str, what: str, measured: Measured) -> Row:
-    interval = measured.interval
-    return {
-        "probe": probe,
-        "where": where,
-        "what": what,
-        "measured": number(measured.value),
-        "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
-        "nulls": ", ".join(f"{name} {number(value)}" for name, value in measured.nulls.items()),
-        "p": "" if measured.p is None else f"{measured.p:.2g}",
+    rows = [one.row() for one in findings]
+    for row, one in zip(rows, findings, strict=True):
+        row["reported"] = (reported and one.reported) or ""
+    empty = {name for row in rows for name in row} - {
+        name for row in rows for name, cell in row.items() if cell
     }
+    for row in rows:
+        for name in empty:
+            row.pop(name, None)
+    return [*rows]
+
+
+def measured_row(probe: str, where: str, what: str, measured: Measured) -> MeasuredRow:
+    interval = measured.interval
+    row = MeasuredRow(
+        {
+            "probe": probe,
+            "where": where,
+            "what": what,
+            "measured": number(measured.value),
+            "95%": f"{number(interval.low)} … {number(interval.high)}" if interval else "",
+            "nulls": ", ".join(f"{said(name)} {number(x)}" for name, x in measured.nulls.items()),
+            "p": "" if measured.p is None else f"{measured.p:.2g}",
+        }
+    )
+    row.measured = measured
+    return row
+
+
+def said(null: str) -> str:
+    """What a null is called for people; JSON keeps its name."""
+    return FOR_PEOPLE.get(null, null)
 
 
 def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether Python, torch on a CPU or torch on a GPU ran out of memory."""
+    said = str(error)
+    return isinstance(error, MemoryError) or any(word in said for word in OUT_OF_MEMORY)
 
 
 def attempt(skipped: dict[str, str], name: str, work: Callable[[], Any]) -> Any:
@@ -158,5 +192,8 @@ def attempt(skipped: dict[str, str], name: str, work: Callable[[], Any]) -> Any:
     except ValueError as reason:  # a sentence of ours
         skipped[name] = str(reason)
     except Exception as error:
+        if lacks_memory(error):
+            skipped[name] = NO_MEMORY
+            return None
         skipped[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return None

@@ -118,18 +118,7 @@ class LanguageExamination(Examination):
             for states in self.states
             for what, measured in states.measured.items()
         ]
-        layers = self.attention.layers if self.attention else []
-        for probe, by_layer in {"keys": self.keys, "attention": layers}.items():
-            found += [
-                Finding(probe, f"L{layer}", what, measured, layer, REPORTED.get(what))
-                for layer, own in enumerate(by_layer)
-                for what, measured in own.items()
-            ]
-        overall = self.attention.overall if self.attention else {}
-        found += [
-            Finding("attention", "all layers", what, measured, None, REPORTED.get(what))
-            for what, measured in overall.items()
-        ]
+        found += _of_layers(self.keys, self.attention)
         doubts = self.check.doubts
         return [replace(one, doubt=doubts.get(one.probe)) for one in found]
 
@@ -159,33 +148,41 @@ def examine_language(
     control: bool = True,
     draws: int = DRAWS,
     tell: Callable[[str], None] = lambda _: None,
+    first: Callable[[Sequence[Finding]], None] = lambda _: None,
 ) -> LanguageExamination:
     """Open a model, choose prompts for it, check the capture, observe and measure.
 
     `read` opens the model or, with a seed, the same network with fresh weights of that seed, as
-    `random_init` asks for. `layers` is all, or numbers with commas.
+    `random_init` asks for. `layers` is all, or numbers with commas. `first` is given what is known
+    of keys and attention before the network with fresh weights is read.
     """
     tell("loading")
     subject = read(random_init)
+    chosen = _layers(subject, layers)
     tell("choosing prompts")
     prompts = choose(subject)
     tell("checking the capture")
     check = check_prompts(subject, prompts.tokens[:CHECKED])
     check.require("logits")
-    chosen = _layers(subject, layers)
     tell("reading prompts")
-    observed = observe(subject, prompts.tokens, chosen, check.refused)
+    observed = observe(subject, prompts.tokens, chosen, check.refused, tell)
+    first(first_findings(observed, draws))
     plan = {name: value for name, value in vars(subject.plan).items() if name not in VARYING}
     notes = [f"{what} is in doubt: {why}." for what, why in check.doubts.items()] + _notes(subject)
-    fresh = None
-    if control:
-        del subject  # one model in memory at a time
-        gc.collect()
+    skipped: dict[str, str] = {}
+
+    def look_at_fresh() -> Observed:
         tell("the same with fresh weights")
         # never the very weights that are looked at
-        subject = read(1 if random_init == 0 else 0)
-        fresh = observe(subject, prompts.tokens, chosen, check.refused)
+        own = read(1 if random_init == 0 else 0)
+        say = partial(_tell_more, tell, "with fresh weights")
+        return observe(own, prompts.tokens, chosen, check.refused, say)
+
+    del subject  # one model in memory at a time
+    gc.collect()
+    fresh = attempt(skipped, "the network with fresh weights", look_at_fresh) if control else None
     found = measure(observed, fresh, prompts.sources, draws=draws, tell=tell)
+    found["skipped"] |= skipped
     return LanguageExamination(
         name=plan["name"],
         about=plan,
@@ -203,11 +200,13 @@ def observe(
     prompts: Sequence[Sequence[int]],
     layers: Iterable[int],
     refused: Mapping[str, str] = MappingProxyType({}),
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Observed:
     """Look at `subject` reading `prompts`; states are kept of `layers` only.
 
     What is `refused` is left out, for the reason given by its name, as in `SelfCheck.refused`.
     """
+    tell(f"reading {len(prompts)} prompts")
     names = resolve(subject.parts, None, subject.parts.mode)
     seen = capture_prompts(subject, prompts, [name for name in names if name not in refused])
     skipped = dict(refused)
@@ -243,6 +242,20 @@ def observe(
         rows=rows,
         skipped=skipped,
     )
+
+
+def first_findings(observed: Observed, draws: int = DRAWS) -> list[Finding]:
+    """What is known of keys and attention before anything stands beside them but chance."""
+    skipped: dict[str, str] = {}
+
+    def keys() -> list[dict[str, Measured]]:
+        return [measure_layer_keys(own, {}, observed.width) for own in observed.keys]
+
+    def attention() -> Depth | None:
+        return observed.rows and measure_depth(observed.rows, None, draws=draws)
+
+    depth = attempt(skipped, "attention", attention)
+    return _of_layers(attempt(skipped, "keys", keys) or [], depth)
 
 
 def measure(
@@ -290,6 +303,26 @@ def measure(
         "attention": attempt(skipped, "attention", attention),
         "skipped": skipped,
     }
+
+
+def _of_layers(keys: Sequence[dict[str, Measured]], attention: Depth | None) -> list[Finding]:
+    found: list[Finding] = []
+    layers = attention.layers if attention else []
+    for probe, by_layer in {"keys": keys, "attention": layers}.items():
+        found += [
+            Finding(probe, f"L{layer}", what, measured, layer, REPORTED.get(what))
+            for layer, own in enumerate(by_layer)
+            for what, measured in own.items()
+        ]
+    overall = attention.overall if attention else {}
+    return found + [
+        Finding("attention", "all layers", what, measured, None, REPORTED.get(what))
+        for what, measured in overall.items()
+    ]
+
+
+def _tell_more(tell: Callable[[str], None], where: str, what: str) -> None:
+    tell(f"{what}, {where}")
 
 
 def _token_keys(

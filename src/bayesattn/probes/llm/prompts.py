@@ -33,7 +33,7 @@ from torch import Generator, Tensor
 
 from bayesattn.bits import LN2
 from bayesattn.corpora.text import EMBEDDED, documents
-from bayesattn.probes.llm.capture import capture_prompts
+from bayesattn.probes.llm.capture import BATCH_TOKENS, capture_prompts
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.states import FEWEST
 
@@ -106,6 +106,7 @@ def sample(
     candidates: int = CANDIDATES,
     each: int = EACH,
     seed: int = 0,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> PromptSet:
     """Prompts stratified by the entropy of the subject's next token.
 
@@ -137,7 +138,7 @@ def sample(
                 f"and {share} are needed: give more text, or take fewer candidates or tokens"
             )
         pool += take_turns(windows, share, times)
-    bits = next_token_entropy(subject, [window.tokens for window in pool])
+    bits = next_token_entropy(subject, [window.tokens for window in pool], tell)
     generator = Generator().manual_seed(seed)
     chosen = [pool[place] for place in stratify(bits, each, generator)]
     rule = (
@@ -229,9 +230,26 @@ def stratify(bits: Tensor, each: int, generator: Generator) -> list[int]:
     return sorted(torch.cat(drawn).tolist())
 
 
-def next_token_entropy(subject: Subject, prompts: Sequence[Sequence[int]]) -> Tensor:
+def next_token_entropy(
+    subject: Subject, prompts: Sequence[Sequence[int]], tell: Callable[[str], None] = lambda _: None
+) -> Tensor:
     """[N] entropy in bits of the next token after each prompt."""
-    return entropy_of(capture_prompts(subject, prompts, ["logits"]).logits)
+    # as many as one pass reads: logits of all prompts over a large vocabulary would add up
+    size = max(1, BATCH_TOKENS // max(map(len, prompts), default=1))
+    found: list[Tensor] = []
+    for first in range(0, len(prompts), size):
+        tell(f"choosing prompts: {first} of {len(prompts)} candidates read")
+        found.append(
+            entropy_of(capture_prompts(subject, prompts[first : first + size], ["logits"]).logits)
+        )
+    bits = torch.cat(found)
+    lost = int((~bits.isfinite()).sum())
+    if lost:
+        raise ValueError(
+            f"{subject.name} puts out NaN or infinity after {lost} of {len(prompts)} prompts: its "
+            "weights are damaged, or too large for its dtype (--dtype float32 has the most room)"
+        )
+    return bits
 
 
 def entropy_of(logits: Tensor) -> Tensor:

@@ -220,6 +220,11 @@ def _require_causal(model: PreTrainedModel, tokens: Tensor) -> None:
     changed = tokens[:2].clone()
     changed[:, -1] = (changed[:, -1] + 1) % model.config.get_text_config(decoder=True).vocab_size
     before, after = (model(x, use_cache=False).logits[:, :-1] for x in (tokens[:2], changed))
+    if before.isnan().any():
+        raise NotApplicableError(
+            f"this {kind} puts out NaN: its weights are damaged, or too large for its dtype "
+            "(--dtype float32 has the most room)"
+        )
     # experts are given other tokens beside the same ones, which rounds otherwise
     tolerance = max(TOLERANCE, 8 * torch.finfo(before.dtype).eps)
     if float((before - after).abs().max()) > tolerance * float(before.abs().max()):

