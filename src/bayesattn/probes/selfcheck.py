@@ -93,9 +93,12 @@ class SelfCheck:
     @property
     def refused(self) -> dict[str, str]:
         """What must not be measured, and why."""
+        needed_by = dict(NEEDED)
+        if "rows" not in self.differences:  # nothing but what they put out speaks for them
+            needed_by["attention"] += NEEDED["outputs"]
         return {
             name: f"what is captured is not what the model computes ({_off(wrong)})"
-            for name, needed in NEEDED.items()
+            for name, needed in needed_by.items()
             if (wrong := {check: self.wrong[check] for check in needed if check in self.wrong})
         }
 

@@ -186,7 +186,7 @@ def corruptions(subject):
 
 def missed(subject, refused, context):
     with context:
-        found = check_prompts(subject, PROMPTS[2:])
+        found = check_prompts(subject, PROMPTS)
     return not (refused in found.refused or "logits" in found.wrong)
 
 

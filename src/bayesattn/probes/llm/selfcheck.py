@@ -61,6 +61,13 @@ def _gaps(subject: Subject, prompt: Sequence[int], slack: list[float]) -> Gaps:
     tokens = torch.tensor([list(prompt)], device=device_of(model))
     yield "logits", _of_logits(subject, tokens)
     wanted = resolve(subject.parts, None, subject.parts.mode)
+    # at every position: what changes earlier ones may not reach the last
+    with reading(subject, wanted, every=True) as read:
+        hooked = read(tokens)["logits", 0]
+    # models that give attention away only if asked may then compute it another way
+    asked = ["logits", "attention"] if subject.parts.asks_for_attention else ["logits"]
+    with reading(subject, asked, every=True, mode="cache") as read:
+        yield "logits", gap(hooked, read(tokens)["logits", 0])
     with (
         _hearing(subject) as calls,
         _surroundings(subject) as (entered, made),
