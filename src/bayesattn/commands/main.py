@@ -72,8 +72,8 @@ FORMER_OPTIONS = {
     "demo": _BUDGET,
     "claims run": _BUDGET,
     "sula": {
-        "--cut": "is gone; `bayesattn bayes` shows what cuts do, by layer",
-        "--axes": "is gone, like --cut; see `bayesattn bayes`",
+        "--cut": "is gone: `bayesattn bayes` shows what cuts do; --layer still names one",
+        "--axes": "is gone: `bayesattn bayes` draws its own; --layer still names one",
     },
 }
 """What has become of the first edition's options."""
