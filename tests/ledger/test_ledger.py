@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bayesattn.claims import Tier, UserError
+from bayesattn.files import parse
 from bayesattn.ledger.ledger import SCHEMA, Ledger, add_record, set_aside
 from tests.ledger.toy import crash, run_study, toy
 
@@ -33,7 +34,7 @@ def test_what_is_saved_is_what_is_loaded(path, records):
 
 def test_the_file_says_what_a_reader_needs_without_us(path, records):
     add_record(path, records[1])
-    data = json.loads(path.read_text())
+    data = parse(path.read_text())
     assert data["schema"] == SCHEMA
     record = data["records"]["alone"]
     assert record["tier"] == "full" and record["claim"]["statements"][0]["scale"] == "one toy"

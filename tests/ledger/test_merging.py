@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bayesattn.claims import Tier, UserError
+from bayesattn.files import parse
 from bayesattn.ledger.judging import judge_seeds
 from bayesattn.ledger.merging import add_seeds
 from bayesattn.ledger.runner import run_claims
@@ -29,7 +30,7 @@ def machines(tmp_path):
 
 def change(folder, which=5, **changes):
     path = folder / "measured" / f"toy-full-{which}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    path.write_text(json.dumps({**parse(path.read_text()), **changes}))
 
 
 @pytest.mark.parametrize("inside", ["", "measured"])

@@ -9,6 +9,7 @@ import pytest
 from bayesattn.claims import Tier
 from bayesattn.claims.registry import find_study
 from bayesattn.errors import UserError
+from bayesattn.files import parse
 from bayesattn.ledger.trained import TunnelTraining, rename_older_runs, require_possible
 from bayesattn.models.architectures import Transformer
 from bayesattn.training import TrainConfig
@@ -44,7 +45,7 @@ def test_runs_of_older_versions_are_found_by_what_they_were_made_of(tmp_path, mo
     training.train()
     old = tmp_path / "bijection-transformer-0123456789ab"
     training.folder.rename(old)
-    stored = json.loads((old / "config.json").read_text())
+    stored = parse((old / "config.json").read_text())
     assert stored["architecture"]["sliding_window"] is None  # all fields, not only chosen ones
     stored["architecture"]["window"] = stored["architecture"].pop("sliding_window")
     (old / "config.json").write_text(json.dumps(stored))

@@ -15,6 +15,7 @@ from transformers import (
     T5Config,
 )
 
+from bayesattn.files import parse
 from bayesattn.models import hugging_face
 from bayesattn.models import plan as planning
 from bayesattn.models import source as locating
@@ -260,7 +261,7 @@ def changed(folder, target, **settings):
     target.mkdir()
     for file in folder.iterdir():
         (target / file.name).write_bytes(file.read_bytes())
-    config = json.loads((folder / "config.json").read_text()) | settings
+    config = parse((folder / "config.json").read_text()) | settings
     (target / "config.json").write_text(json.dumps(config))
     return str(target)
 

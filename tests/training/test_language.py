@@ -7,6 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from bayesattn.corpora import CorpusError, fingerprint, load_tokenizer
+from bayesattn.files import parse
 from bayesattn.models.open import open_language
 from bayesattn.training import Run, RunError, train_language, train_tunnel
 from bayesattn.training.language import LanguageTask, make_task
@@ -145,7 +146,7 @@ def test_runs_of_something_else(tmp_path, trained):
     with pytest.raises(ValueError, match="is a run of a tunnel, which reads no text"):
         open_language(tunnel.folder)
     copy = Path(shutil.copytree(trained.folder, tmp_path / "copy"))
-    kept = json.loads((copy / "config.json").read_text())
+    kept = parse((copy / "config.json").read_text())
     kept["language"]["spin"] = 1
     (copy / "config.json").write_text(json.dumps(kept))
     with pytest.raises(RunError, match="made by another version of bayesattn, .*spin"):

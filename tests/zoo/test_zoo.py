@@ -12,6 +12,7 @@ from bayesattn.commands.ship import ship, ship_language, train_command
 from bayesattn.commands.train import LanguageTrain, TunnelTrain
 from bayesattn.evals.fidelity import measure
 from bayesattn.evals.passkey import passkey
+from bayesattn.files import parse
 from bayesattn.models.architectures import LSTM, Transformer
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.open import open_language, open_tunnel
@@ -135,7 +136,7 @@ def test_shipping_a_language_model(tmp_path):
     kept = open_language(run)
     for name, tensor in kept.model.state_dict().items():
         assert torch.equal(shipped.model.state_dict()[name], tensor)
-    about = json.loads((tmp_path / "small" / "passkey.json").read_text())
+    about = parse((tmp_path / "small" / "passkey.json").read_text())
     assert about["lengths"][0]["requested"] == "700" and about["trained"] == 64
     stated = Run.open(tmp_path / "small").config["command"]
     assert stated == "bayesattn lm train tiny --seed 4 --out RUN --steps 2"
