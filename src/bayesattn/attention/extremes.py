@@ -31,6 +31,14 @@ def ordinary(q: Tensor, k: Tensor, scale: float, *others: Tensor) -> bool:
     return math.isfinite(sum((x.sum() for x in others), most).item())
 
 
+def ordinary_row(q: Tensor, newest: Tensor, out: Tensor) -> bool:
+    """Whether all are finite; older keys were new ones before.
+
+    Where all scores are NaN, torch's flash attention returns 0: the output alone does not tell.
+    """
+    return math.isfinite((q.sum() + newest.sum() + out.sum()).item())
+
+
 def finite(*tensors: Tensor) -> bool:
     return all(bool(x.isfinite().all()) for x in tensors)
 
