@@ -1,6 +1,6 @@
 """`python -m benchmarks model`: whole models of ours against transformers' Llama of the same shape.
 
-train     a step of AdamW on `tokens` tokens, in sequences of some length
+train     a step of AdamW on a batch of sequences of some length
 generate  `transformers.generate`, so many tokens behind a prompt that is in the cache already
 prefill   a prompt that is read in chunks, of whose last token the logits are wanted
 
@@ -23,7 +23,7 @@ from tyro.conf import arg
 from bayesattn.errors import UserError
 from bayesattn.evals.lengths import token_lengths
 from bayesattn.evals.prefill import Reader
-from bayesattn.models import SIZES, BayesForCausalLM
+from bayesattn.models import BayesConfig, BayesForCausalLM
 from bayesattn.system import keep_memory
 from benchmarks.long_prompt import peak_resident
 from benchmarks.measure import Call, Ratio, interleave, report
@@ -70,12 +70,16 @@ class ModelBench:
     """What to time: train, generate, prefill."""
     models: Annotated[str, arg(metavar="NAME,...")] = ",".join(MODELS)
     """Which of ours: mixed, far last, uniform. Without any, the Llama alone."""
-    size: str = "tiny"
-    """nano, tiny (0.5M parameters), mini (4M) or one of the authors' sizes."""
+    layers: int = 4
+    """Layers of each model. The recipe tiny has 3 of width 128 with 8 heads."""
+    width: int = 512
+    """Width of each model; its feed-forward layers have twice as much."""
+    heads: int = 8
+    """Heads of each model."""
     train: Annotated[str, arg(metavar="N,...")] = "128,512,2048,8192"
     """Tokens of a training sequence."""
-    tokens: int = 4096
-    """Tokens of a training step, if one sequence is not longer."""
+    batch: int = 1
+    """Sequences of a training step."""
     generate: Annotated[str, arg(metavar="N,...")] = "128,2048,32768"
     """Tokens in the cache when generation begins."""
     new: int = 32
@@ -91,13 +95,12 @@ class ModelBench:
 
     def run(self) -> int:
         """Measure and print."""
-        if self.size not in SIZES:
-            raise UserError(f"There is no size {self.size!r}; choose from {', '.join(SIZES)}.")
-        for name in ("tokens", "new", "until"):
+        for name in ("layers", "width", "heads", "batch", "new", "until"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name} must be positive, not {getattr(self, name)}.")
         rows = list(measure(self))
-        return report(rows, _printed, f", size {self.size}, ratios to {REFERENCE}", self.json)
+        shape = f", {self.layers} layers of width {self.width}, {self.heads} heads"
+        return report(rows, _printed, f"{shape}, ratios to the Llama", self.json)
 
 
 def measure(config: ModelBench) -> Iterator[Row]:
@@ -106,29 +109,34 @@ def measure(config: ModelBench) -> Iterator[Row]:
     lengths = {part: token_lengths(getattr(config, part), 128).values() for part in parts}
     keep_memory()
     log = Console(stderr=True)
-    models = {name: build(config.size, name) for name in [REFERENCE, *names]}
+    models = {name: build(config, name) for name in [REFERENCE, *names]}
     for part in parts:
         for length in lengths[part]:
             with log.status(f"{part} at {length}"):
                 yield from _PARTS[part](config, models, length)
 
 
-def build(size: str, name: str) -> Any:
+def build(bench: ModelBench, name: str) -> Any:
     """One of `MODELS`, or the Llama, with weights from seed 0."""
-    config = SIZES[size](vocab_size=VOCABULARY, **MODELS.get(name, {}))
+    layers, heads = bench.layers, bench.heads
+    config = BayesConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=bench.width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        **MODELS.get(name, {}),
+    )
     torch.manual_seed(0)
     if name != REFERENCE:
         return BayesForCausalLM(config).eval()
     sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim")
     shape = {size: getattr(config, size) for size in sizes}
-    heads = {"num_attention_heads": config.num_attention_heads}
-    heads["num_key_value_heads"] = config.num_attention_heads
-    llama = LlamaConfig(**shape, **heads, max_position_embeddings=_LONGEST)
+    llama = LlamaConfig(**shape, num_attention_heads=heads, max_position_embeddings=_LONGEST)
     return LlamaForCausalLM(llama).eval()
 
 
 def _train(config: ModelBench, models: dict[str, Any], length: int) -> Iterator[Row]:
-    tokens = _tokens(max(1, config.tokens // length), length)
+    tokens = _tokens(config.batch, length)
     calls = {name: _step(model, tokens) for name, model in models.items()}
     yield from _compared("train", length, 1, interleave(calls, REFERENCE, config.seconds))
 
