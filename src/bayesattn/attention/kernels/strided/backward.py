@@ -112,14 +112,6 @@ def _with_ones(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones(*x.shape[:2], 1)], -1)
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add a @ b to a part of a tensor, to which torch would add one matrix after the other."""
-    if total.is_contiguous():
-        total.baddbmm_(a, b)
-    else:
-        total += torch.bmm(a, b)
-
-
 @dataclass
 class _Tiles:
     """The tiles of some heads of some sequences, all in one first dimension; queries reversed."""
@@ -168,7 +160,7 @@ class _Tiles:
         self._scores(q, k, a, b, lo, hi, out=posterior)
         torch.exp2(posterior, out=posterior)
         self._lone(posterior, a).round_()
-        _add_product(dv[:, lo:hi], posterior.transpose(1, 2), grad[..., :width])
+        dv[:, lo:hi].baddbmm_(posterior.transpose(1, 2), grad[..., :width])
 
         product = self.product[: many * rows * cols].view(many, rows, cols)
         torch.bmm(grad, v.transpose(1, 2), out=product)
@@ -182,7 +174,7 @@ class _Tiles:
         torch.mul(posterior, product, out=ds)
         self._lone(ds, a).zero_()
         dq.baddbmm_(ds, k[..., :width])
-        _add_product(dk[:, lo:hi], ds.transpose(1, 2), q[..., :width])
+        dk[:, lo:hi].baddbmm_(ds.transpose(1, 2), q[..., :width])
         if skewed is not None:
             ds[:, :, : max(0, self.band.exempt - lo)] = 0.0
             self._add_prior(skewed, block, self.band.columns(a, b, lo, hi))
