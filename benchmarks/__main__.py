@@ -13,6 +13,7 @@ BENCHMARKS = {
     "tunnels": "tunnels:TunnelsBench",
     "training": "training:TrainingBench",
     "probing": "probing:ProbingBench",
+    "model": "model:ModelBench",
     "prompt": "long_prompt:PromptBench",
 }
 

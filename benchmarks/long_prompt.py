@@ -216,7 +216,7 @@ def _contend(way: Way, task: Task, connection: Connection) -> None:
         logits = reader.logits(tokens[:, first:stop], asked)
         connection.send(time.perf_counter() - begin)
         found = [logits] if turn == 0 else [*found, logits]
-    connection.send((torch.cat(found, dim=1).numpy(), _peak_bytes() - before))
+    connection.send((torch.cat(found, dim=1).numpy(), peak_resident() - before))
 
 
 def _finish(connection: Connection) -> tuple[Tensor, int]:
@@ -231,10 +231,10 @@ def _resident_bytes() -> int:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * resource.getpagesize()
     except OSError:  # no Linux: the most it ever held is at least as much
-        return _peak_bytes()
+        return peak_resident()
 
 
-def _peak_bytes() -> int:
+def peak_resident() -> int:
     """The most that the process ever held."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024

@@ -8,6 +8,7 @@ from bayesattn.attention import attend
 from bayesattn.evals import prefill
 from bayesattn.evals.prefill import Reader, read_rows
 from bayesattn.evals.room import MARKS
+from tests.attention.scenes import count_pairs
 from tests.evals.language import gpt2, llama
 from tests.models.common import ENCODING_NAMES, SSMAX, tiny_model, tokens
 
@@ -233,3 +234,20 @@ def test_few_of_many_lengths_are_remembered():
     assert 100 < back <= 200
     found = reader.logits(ids[:, back:], [399 - back])
     torch.testing.assert_close(found, wanted[:, -1:], **CLOSE)
+
+
+@torch.no_grad()
+def test_a_prompt_costs_linear_time_where_only_the_last_layer_looks_far(monkeypatch):
+    """Pairs of queries and keys, and keys that are kept: both grow like the prompt."""
+    model = tiny_model(num_hidden_layers=3, global_layers="last", sliding_window=20)
+    counted, found = count_pairs(monkeypatch), []
+    for length in (2048, 4096):
+        counted.update(forward=0, flat=0)
+        reader = Reader(model, batch=1, tokens=length)
+        reader.chunk = 512
+        made = reader.logits(tokens(1, length), [length - 1])
+        kept = [layer.keys.shape[2] for layer in reader._cache.layers]
+        assert kept == [19, 19, length]
+        found.append(counted["forward"] + counted["flat"])
+    assert 0 < found[1] < 2.1 * found[0] < 2.1 * 4 * 3 * 2048 * 600
+    torch.testing.assert_close(made, model(tokens(1, length)).logits[:, -1:], **CLOSE)

@@ -8,9 +8,12 @@ from bayesattn.models import SIZES, BayesForCausalLM
 from bayesattn.models.cost import METHODS, attention_cost, cost, layer_weights, weights
 
 
-@pytest.mark.parametrize("name", ["nano", "tiny", "l12"])
-def test_weights_are_those_of_the_model(name):
-    config = SIZES[name](prior="uniform", ssmax=False)
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("nano", {}), ("l12", {}), ("tiny", {"num_experts": 3}), ("tiny", {"attention_layers": 2})],
+)
+def test_weights_are_those_of_the_model(name, more):
+    config = SIZES[name](prior="uniform", ssmax=False, **more)
     with torch.device("meta"):
         model = BayesForCausalLM(config)
     matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2)
@@ -28,7 +31,15 @@ def test_predictions_are_near_what_is_measured(case):
 def test_grouped_heads_are_counted_once():
     whole, grouped = (SIZES["tiny"](num_key_value_heads=heads) for heads in (8, 2))
     width = whole.hidden_size * whole.head_dim
-    assert layer_weights(whole) - layer_weights(grouped) == 2 * 6 * width
+    assert layer_weights(whole) - layer_weights(grouped) == 3 * 2 * 6 * width
+
+
+def test_a_window_costs_what_it_shows():
+    config = SIZES["tiny"](global_layers="last", sliding_window=32)
+    whole, local = cost(SIZES["tiny"](), 1000).forward, cost(config, 1000).forward
+    seen = sum(min(row, 32) - 0.5 for row in range(1, 1001))
+    assert whole - local == pytest.approx(4 * 128 * 2 * (1000**2 / 2 - seen), rel=2e-3)
+    assert cost(SIZES["tiny"](sliding_window=1000), 1000).forward == whole
 
 
 def test_costs_grow_as_they_should():

@@ -56,7 +56,7 @@ def test_configs_of_older_runs_are_still_the_same():
         ("floor", 1.5, "floor must be a share"),
         ("accumulate", 0, "accumulate must be 1 or more"),
         ("accumulate", 3, "batch_size 128 cannot be cut into 3 equal pieces"),
-        ("optimizer", "sgd", "optimizer must be adamw or muon or radam, not 'sgd'"),
+        ("optimizer", "sgd", "optimizer must be adamw or muon or muon-fp32 or radam, not 'sgd'"),
         ("schedule", "linear", "schedule must be wsd or cosine, not 'linear'"),
         ("precision", "fp8", "precision must be fp32 or bf16, not 'fp8'"),
         ("track", "wandb", "track must be nothing or tensorboard or trackio, not 'wandb'"),

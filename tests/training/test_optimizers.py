@@ -3,6 +3,7 @@ import torch
 
 from bayesattn.models.architectures import LSTM, Mamba, Transformer, build
 from bayesattn.training import TrainConfig
+from bayesattn.training.muon import Muon
 from bayesattn.training.optimizers import (
     load_optimizer_tensors,
     make_optimizers,
@@ -82,7 +83,35 @@ def test_radam_decays_matrices_by_themselves():
         torch.testing.assert_close(parameter.detach(), factor * before[name])
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon", "radam"])
+def test_muon_in_single_precision_is_the_definition(generator):
+    """Against each matrix alone in double precision, and torch's Muon to bfloat16's digits."""
+    shapes = [(6, 6), (6, 9), (9, 6), (6, 6), (4, 9), (9, 6)]
+    weights = [torch.randn(shape, generator=generator) for shape in shapes]
+    options = {"lr": 0.1, "weight_decay": 0.3, "adjust_lr_fn": "match_rms_adamw"}
+    ours, theirs = ([torch.nn.Parameter(w.clone()) for w in weights] for _ in range(2))
+    optimizers = Muon(ours, **options), torch.optim.Muon(theirs, **options)
+    exact = [w.double() for w in weights]
+    moments = [torch.zeros_like(w) for w in exact]
+    for _ in range(3):
+        grads = [torch.randn(shape, generator=generator) for shape in shapes]
+        for params, optimizer in zip((ours, theirs), optimizers, strict=True):
+            for p, g in zip(params, grads, strict=True):
+                p.grad = g.clone()
+            optimizer.step()
+        for i, g in enumerate(grads):
+            moments[i] = 0.95 * moments[i] + 0.05 * g.double()
+            x = 0.05 * g.double() + 0.95 * moments[i]
+            x = x / x.square().sum().sqrt()
+            for _ in range(5):
+                gram = x @ x.T
+                x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
+            exact[i] = (1 - 0.1 * 0.3) * exact[i] - 0.1 * 0.2 * max(x.shape) ** 0.5 * x
+    for our, their, right in zip(ours, theirs, exact, strict=True):
+        torch.testing.assert_close(our.detach().double(), right, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(their.detach().double(), right, rtol=0.0, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon", "muon-fp32", "radam"])
 def test_the_state_survives_to_the_last_bit(name, generator):
     config = TrainConfig(optimizer=name)
     inputs = torch.randint(8, (5, 7), generator=generator)

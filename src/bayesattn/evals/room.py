@@ -30,11 +30,18 @@ class RoomLayer(DynamicLayer):
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
-        self._all_keys, self._all_values = (
-            x.new_empty(*x.shape[:2], self.room, x.shape[3]) for x in (key_states, value_states)
-        )
-        self.keys, self.values = self._all_keys[:, :, :0], self._all_values[:, :, :0]
+        self._move(key_states[:, :, :0], value_states[:, :, :0])
         self.is_initialized = True
+
+    def _move(self, keys: Tensor, values: Tensor) -> None:
+        """Into new room, with these in it."""
+        length = keys.shape[2]
+        self._all_keys, self._all_values = (
+            x.new_empty(*x.shape[:2], self.room, x.shape[3]) for x in (keys, values)
+        )
+        self.keys, self.values = self._all_keys[:, :, :length], self._all_values[:, :, :length]
+        self.keys.copy_(keys)
+        self.values.copy_(values)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
@@ -45,6 +52,9 @@ class RoomLayer(DynamicLayer):
         stop = start + key_states.shape[2]
         if stop > self.room:
             raise ValueError(f"the cache has room for {self.room} tokens, not for {stop}")
+        assert self.keys is not None and self.values is not None
+        if start and self.keys.data_ptr() != self._all_keys.data_ptr():  # beams were put in order
+            self._move(self.keys, self.values)
         self._all_keys[:, :, start:stop] = key_states
         self._all_values[:, :, start:stop] = value_states
         self.keys, self.values = self._all_keys[:, :, :stop], self._all_values[:, :, :stop]

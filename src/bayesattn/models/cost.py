@@ -1,6 +1,6 @@
 """What a model costs before it exists: operations, memory, and bytes that attention moves.
 
-    forward     2 · weights of all products per token + 2 · H D T² per layer for a causal sequence
+    forward     2 · weights of all products per token + 4 · H D · visible pairs per layer
     backward    twice the products; attention 5/2 of its forward, the posterior being recomputed
     memory      weights, gradients, two moments of Adam, and what backward needs of each layer
 
@@ -20,16 +20,18 @@ BLOCK = 2048
 
 
 def layer_weights(config: BayesConfig) -> int:
-    """Weights of the products of one layer."""
-    heads, inner = _key_heads(config) + config.num_attention_heads, config.intermediate_size or 0
-    return config.hidden_size * (2 * _head_dim(config) * heads + 3 * inner)
+    """Weights of the products of all layers; every token passes all experts."""
+    heads, experts = _key_heads(config) + config.num_attention_heads, config.num_experts
+    inner = 3 * (config.intermediate_size or 0) * (experts or 1) + (experts or 0)
+    attention = config.num_attending * 2 * _head_dim(config) * heads
+    return config.hidden_size * (attention + config.num_hidden_layers * inner)
 
 
 def weights(config: BayesConfig) -> int:
     """Parameters of all matrices."""
     tables = 1 if config.tie_word_embeddings else 2
     embeddings = config.vocab_size * config.hidden_size * tables
-    return config.num_hidden_layers * layer_weights(config) + embeddings
+    return layer_weights(config) + embeddings
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,11 @@ class Cost:
 
 def cost(config: BayesConfig, length: int, batch: int = 1, precision: str = "fp32") -> Cost:
     """Predict a step; `precision` is fp32 or bf16, of products and activations."""
-    tokens, layers = batch * length, config.num_hidden_layers
-    words = config.vocab_size * config.hidden_size
-    products = 2 * tokens * (layers * layer_weights(config) + words)
-    attention = 2 * batch * layers * config.num_attention_heads * _head_dim(config) * length**2
+    tokens, words = batch * length, config.vocab_size * config.hidden_size
+    products = 2 * tokens * (layer_weights(config) + words)
+    windows = (min(length, window or length) for window in config.windows()[: config.num_attending])
+    pairs = sum(length * window - window**2 / 2 for window in windows)
+    attention = 4 * batch * config.num_attention_heads * _head_dim(config) * pairs
     return Cost(
         forward=products + attention,
         training=3 * products + 3.5 * attention,

@@ -26,7 +26,7 @@ from bayesattn.attention.kernels.dense import repeat_heads, weigh
 from bayesattn.attention.ssmax import temperatures_under
 from bayesattn.attention.terms import table_of
 from bayesattn.models.layers import attend_and_record, in_use
-from bayesattn.models.layout import left_padding
+from bayesattn.models.layout import left_padding, still_exempt
 
 NAME = "bayes"
 
@@ -150,11 +150,6 @@ def bayes_attention(
         if exempt:
             raise ValueError("exempt keys need a causal mask with padding at the ends, no other")
         return _attend_dense(module, query, key, value, attention_mask, scaling, sink)
-    if attention_mask.dropped and exempt and attention_mask.padding is not None:
-        raise ValueError(
-            "a sliding-window cache forgets which keys of a left-padded batch are exempt; "
-            "pass past_key_values=DynamicCache(), which keeps every key"
-        )
     output, posterior = attend_and_record(
         bool(kwargs.get("output_attentions")),
         query,
@@ -167,7 +162,7 @@ def bayes_attention(
         padding=attention_mask.padding,
         offset=attention_mask.offset,
         window=attention_mask.window,
-        exempt=max(exempt - attention_mask.dropped, 0),
+        exempt=still_exempt(exempt, attention_mask.dropped, attention_mask.padding),
         scale=scaling,
         kernel=getattr(module, "kernel", "auto"),
     )

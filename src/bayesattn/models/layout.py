@@ -75,7 +75,7 @@ def lay_out(
         )
     if position_ids is None:
         position_ids = _positions(past, new, device, padding, document_ids)
-    exempt, attending = config.exempt, config.num_attending
+    attending = config.num_attending
     layouts: list[Layout] = []
     made: dict[tuple[int | None, int, int], Layout] = {}
     for layer, window in enumerate(config.windows()):
@@ -83,18 +83,14 @@ def lay_out(
         if cache is not None and layer < attending:
             dropped = _dropped_keys(cache, layer, window, past, new)
             keys = cache.get_mask_sizes(new, layer)[0]
-        if dropped and exempt and padding is not None:
-            raise ValueError(
-                "a sliding-window cache forgets which keys of a left-padded batch are exempt; "
-                "pass past_key_values=DynamicCache(), which keeps every key"
-            )
+        exempt = still_exempt(config.exempt, dropped, padding)
         if (window, dropped, keys) not in made:
             made[window, dropped, keys] = Layout(
                 offset=past - dropped,
                 positions=position_ids,
                 padding=None if padding is None else (padding - dropped).clamp(min=0),
                 documents=document_ids,
-                exempt=max(exempt - dropped, 0),
+                exempt=exempt,
                 length=past - dropped + new,
                 window=window,
                 keys=keys,
@@ -134,6 +130,16 @@ def left_padding(mask: Tensor) -> tuple[Tensor | None, bool]:
     rises = (mask[:, 1:] & ~mask[:, :-1]).sum(dim=1) + mask[:, 0]
     padding = (mask.cumsum(dim=1) == 0).sum(dim=1)
     return (padding if bool(padding.any()) else None), not bool((rises > 1).any())
+
+
+def still_exempt(exempt: int, dropped: int, padding: Tensor | None) -> int:
+    """How many of the first keys are exempt from the prior in a cache that dropped so many."""
+    if dropped and exempt and padding is not None:
+        raise ValueError(
+            "a sliding-window cache forgets which keys of a left-padded batch are exempt; "
+            "pass past_key_values=DynamicCache(), which keeps every key"
+        )
+    return max(exempt - dropped, 0)
 
 
 @torch.compiler.disable()

@@ -28,8 +28,9 @@ class TrainConfig(Strict):
     """Learning rate at its highest."""
     prior_lr: float | None = None
     """Learning rate of priors and SSMax; lr if not given, and 0 keeps them as they begin."""
-    optimizer: Literal["adamw", "muon", "radam"] = "adamw"
-    """adamw, radam, or muon for hidden matrices with adamw for the rest."""
+    optimizer: Literal["adamw", "muon", "muon-fp32", "radam"] = "adamw"
+    """adamw, radam, or muon for hidden matrices with adamw for the rest; muon-fp32 is the same in
+    single precision, and quicker on CPUs without bfloat16."""
     betas: tuple[float, float] = (0.9, 0.99)
     """Decay of the two moments of AdamW and RAdam."""
     weight_decay: float = 0.01

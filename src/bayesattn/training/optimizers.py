@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from bayesattn.models import parameter_groups
 from bayesattn.runs.checkpoint import Tensors
 from bayesattn.training.config import TrainConfig
+from bayesattn.training.muon import Muon
 
 NOT_HIDDEN = frozenset({"embedding", "head", "lm_head"})
 """First and last layers, which Muon is not made for."""
@@ -18,8 +19,9 @@ def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """One or two optimisers; each group remembers its highest learning rate as "peak"."""
     groups = parameter_groups(model, config.weight_decay, config.lr, config.prior_lr)
     optimizers: list[Optimizer] = []
-    if config.optimizer == "muon" and (matrices := _take_hidden(model, groups)):
-        muon = torch.optim.Muon(
+    kind = {"muon": torch.optim.Muon, "muon-fp32": Muon}.get(config.optimizer)
+    if kind and (matrices := _take_hidden(model, groups)):
+        muon = kind(
             matrices,
             lr=config.lr,
             weight_decay=config.weight_decay,
