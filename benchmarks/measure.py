@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any, TypeVar
 
 import torch
@@ -22,6 +22,8 @@ class Ratio:
 
     ratio: float
     """Best time over best time of the reference."""
+    median: float
+    """Median time over median time of the reference."""
     low: float
     """Lower quartile of the ratios round by round."""
     high: float
@@ -59,7 +61,8 @@ def interleave(
     for name, own in times.items():
         rounds = [a / b for a, b in zip(own, times[reference], strict=False)]
         low, _, high = quantiles(rounds, n=4)
-        ratios[name] = Ratio(min(own) / best, low, high, len(rounds), min(own))
+        middle = median(own) / median(times[reference])
+        ratios[name] = Ratio(min(own) / best, middle, low, high, len(rounds), min(own))
     return ratios
 
 

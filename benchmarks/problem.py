@@ -41,7 +41,7 @@ class Problem:
 
     def prepare(self, contender: Contender, tolerance: float) -> tuple[Callable[[], Any], float]:
         """The call to time, and its largest error."""
-        attention, learned, exact = contender.build(self.q.shape[1], tolerance)
+        attention, learned, exact = contender.build(tuple(self.k.shape), tolerance)
         if self.mode != "backward":
             return self._forward(attention), self._output_error(attention, exact)
         return self._backward(attention, learned), self._gradient_error(attention, exact, learned)
