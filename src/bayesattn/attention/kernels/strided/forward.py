@@ -1,9 +1,11 @@
 """Forward pass of the strided kernel: torch's CPU flash attention on blocks of queries and keys."""
 
+import math
+
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.strided.band import INVISIBLE, Band, scratch, split_first
+from bayesattn.attention.kernels.strided.band import INVISIBLE, Band, drop_tiny_, scratch, split_first
 from bayesattn.attention.kernels.strided.far import FarKeys, far_keys, smooth
 from bayesattn.attention.kernels.strided.heads import Keys, Range
 from bayesattn.attention.kernels.strided.sizes import CHUNK
@@ -25,6 +27,8 @@ _TILE_KEYS = {"near": 2048, "far": 512}
 _LONG, _LONG_BLOCK = 4096, 1536
 _LONGER, _FAR_BLOCK = 8192, 1024
 _FAR_FIELD = 2048  # far keys that are worth a product of small rank
+_WRITTEN = 1 << 18  # scores of a head that are quicker written out than left to flash attention
+_LOG2_E = math.log2(math.e)
 
 Mean = tuple[Tensor, Tensor]
 """Posterior mean [N, H, T, D] over some keys, and their log-evidence [N, H, T]."""
@@ -162,6 +166,8 @@ class Parts:
     def __call__(self, q: Tensor, temper: Tensor | None, a: int, b: int, lo: int, hi: int) -> Mean:
         """Queries b-1 .. a, factors [H, b-a] of their prior, against keys lo .. hi-1."""
         exempt = self.band.exempt
+        if hi == b and (hi - lo) * (b - a) <= _WRITTEN:
+            return self._written(q, temper, a, b, lo)
         if temper is None and lo >= exempt:
             return self._flash(q, self.band.view(a, b, lo, hi), a, b, lo, hi)
         if temper is None and hi > exempt:
@@ -181,6 +187,32 @@ class Parts:
             mean = part if mean is None else merge_(mean, part)
         assert mean is not None, "no keys"
         return mean
+
+    def _written(self, q: Tensor, temper: Tensor | None, a: int, b: int, lo: int) -> Mean:
+        """Queries and the keys up to their own, every score written out, in base 2."""
+        size, keys = q.shape[:3], slice(lo, b)
+        many, wide = size[0] * size[1], self.band.reversed.dtype
+        shape = (*size[:2], size[2], b - lo)
+        scores = scratch("scores", shape, self.band.reversed)
+        if temper is None and lo >= self.band.exempt:
+            bias = self.band.view(a, b, lo, b)
+        else:
+            heads, rows = self.band.reversed.shape[0], b - a
+            work = scratch("tile", (heads * rows * (b - lo + rows - 1),), self.band.reversed)
+            bias = self.band.tempered(temper, a, b, lo, b, work)
+        scores.copy_(split_first(bias, self.lead))
+        scores = scores.view(many, size[2], -1)
+        q, k, v = (
+            x.reshape(many, -1, q.shape[3]).to(wide)
+            for x in (q, self.k[:, :, keys], self.v[:, :, keys])
+        )
+        scores.baddbmm_(q, k.mT, beta=_LOG2_E, alpha=self.scale * _LOG2_E)
+        top = scores.amax(-1, keepdim=True)
+        drop_tiny_(scores.sub_(top)).exp2_()
+        mass = scores.sum(-1, keepdim=True)
+        mean = torch.bmm(scores, v).div_(mass)
+        evidence = mass.log2_().add_(top).div_(_LOG2_E)
+        return mean.view(*size, -1).to(self.v.dtype), evidence.view(size)
 
     def far(
         self, q: Tensor, temper: Tensor, a: int, b: int, lo: int, hi: int
