@@ -106,7 +106,9 @@ def _measure(
 ) -> Iterator[Row]:
     problem = Problem.random(mode, (config.batch, config.heads, length, config.width))
     prepared = {c.name: problem.prepare(c, config.tolerance) for c in wanted}
-    ratios = interleave({n: call for n, (call, _) in prepared.items()}, REFERENCE, config.seconds, config.rounds)
+    ratios = interleave(
+        {n: call for n, (call, _) in prepared.items()}, REFERENCE, config.seconds, config.rounds
+    )
     for contender in wanted:
         call, error = prepared[contender.name]
         extra = max(0, peak_bytes(call) - problem.result_bytes)

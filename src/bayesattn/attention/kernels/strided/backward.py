@@ -6,10 +6,11 @@ With P = exp(score - evidence) and G the gradient of the output:
     d table[r] = Σ_i c_i dS[i, i-r]        d c_i = Σ_j dS[i, j] t[i-j]      (c = 1 without SSMax)
 
 Four things make it fast in plain torch. The row terms (evidence, rowsum) ride along in the matrix
-products as one more column. Keys, values and their gradients are kept transposed, and no product
-is added to a part of a tensor, which torch does matrix by matrix. The exponential is base 2: torch's exp2 is vectorised where exp goes
-through a library call that is tens of times slower on scores that underflow, as local priors make
-them. And dS is written straight into a skewed buffer (see `band`) in which diagonals are columns:
+products as one more column. Keys, values and their gradients are kept transposed, and no product is
+added to a part of a tensor, which torch does matrix by matrix. The exponential is base 2: torch's
+exp2 is vectorised where exp goes through a library call that is tens of times slower on scores that
+underflow, as local priors make them; what is left of these is dropped before it is multiplied. And
+dS is written straight into a skewed buffer (see `band`) in which diagonals are columns:
 both prior gradients are then matrix-vector products, deterministic ones.
 """
 
@@ -66,7 +67,7 @@ def differentiate_band(
     flat = (batch * heads, -1, width)
     q, k, v, grad = (x.to(wide).reshape(flat) for x in (q, k, v, grad))
     evidence, delta = evidence.reshape(-1, num_queries, 1), delta.reshape(-1, num_queries, 1)
-    dq, dk, dv = torch.empty_like(q), torch.zeros_like(k.mT), torch.zeros_like(k.mT)
+    dq, dk, dv = torch.empty_like(q), _columns(k, k.mT.shape), _columns(k, k.mT.shape)
     dtable = table.new_zeros(heads, table.shape[1], dtype=wide)
     factor = torch.full((1, 1, 1), scale, dtype=wide)
     if content is not None:
@@ -106,17 +107,22 @@ def differentiate_band(
         dcontent = ((dq * q).sum(-1) * scale).view(batch, heads, -1)
     dq *= factor
     dk *= 1 / _LOG2_E  # the query it was multiplied with carried the factor
-    shape = (batch, heads, width, -1)
-    return dq.view(q_shape), dk.view(shape).mT, dv.view(shape).mT, dtable, dcontent, dtemper
+    dk, dv = (split_first(x, (batch, heads)).mT for x in (dk, dv))
+    return dq.view(q_shape), dk, dv, dtable, dcontent, dtemper
 
 
 def _transposed(x: Tensor) -> Tensor:
     """[n, S, D] as [n, D + 1, S], ones in the last row."""
     many, length, width = x.shape
-    wider = x.new_empty(many, width + 1, length)
+    wider = _columns(x, (many, width + 1, length)).fill_(1.0)
     wider[:, :width] = x.mT
-    wider[:, width] = 1.0
     return wider
+
+
+def _columns(like: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """Zeros [n, D, S], rows of which are never a power of 2 apart: that evicts them from caches."""
+    many, width, length = shape
+    return like.new_zeros(many, width, length // 16 * 16 + 48)[:, :, :length]
 
 
 @dataclass
@@ -139,6 +145,7 @@ class _Tiles:
     def __post_init__(self, work: Tensor) -> None:
         self.posterior, self.product, self.skewed = work
         self.skewed.zero_()
+        self.ones = self.q.new_ones(self.q.shape[0], 1, self.shape[0])
         self.dline = torch.zeros_like(self.band.reversed)
         heads = len(self.dline)
         self.lead = (self.q.shape[0] // heads, heads)
@@ -161,7 +168,12 @@ class _Tiles:
         many, width, _ = dk.shape
         rows, cols = b - a, hi - lo
         block = slice(self.band.end - b, self.band.end - a)
-        q, grad, k, v = self.q[:, block], self.grad[:, block], self.k[:, :, lo:hi], self.v[:, :, lo:hi]
+        q, grad, k, v = (
+            self.q[:, block],
+            self.grad[:, block],
+            self.k[:, :, lo:hi],
+            self.v[:, :, lo:hi],
+        )
 
         posterior = self.posterior[: many * rows * cols].view(many, rows, cols)
         self._scores(q, k, a, b, lo, hi, out=posterior)
@@ -215,7 +227,8 @@ class _Tiles:
         """Gradients of table and temper from dS, whose diagonals are columns here."""
         diagonals = split_first(skewed, self.lead)
         if self.temper is None or self.dtemper is None:
-            self.dline[:, columns] += split_first(skewed.sum(1), self.lead).sum(0)
+            summed = torch.bmm(self.ones[:, :, : skewed.shape[1]], skewed)[:, 0]
+            self.dline[:, columns] += split_first(summed, self.lead).sum(0)
             return
         if self.wanted[0]:
             temper = self.temper[:, None, block]

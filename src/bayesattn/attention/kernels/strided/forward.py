@@ -5,7 +5,13 @@ import math
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.strided.band import INVISIBLE, Band, drop_tiny_, scratch, split_first
+from bayesattn.attention.kernels.strided.band import (
+    INVISIBLE,
+    Band,
+    drop_tiny_,
+    scratch,
+    split_first,
+)
 from bayesattn.attention.kernels.strided.far import FarKeys, far_keys, smooth
 from bayesattn.attention.kernels.strided.heads import Keys, Range
 from bayesattn.attention.kernels.strided.sizes import CHUNK
