@@ -60,8 +60,8 @@ class AttentionBench:
     """What to compare with sdpa: strided, skipping, dense bias, flex, blocked. All but the first
     two stop at the lengths they can bear."""
     priors: Annotated[str, arg(metavar="NAME,...")] = "mixed"
-    """Priors: ggd, as training leaves it; mixed, half of the heads local; local, all of them; alibi;
-    uniform; gates, which forget. Blocked also takes score, a function of the distance."""
+    """Priors: ggd, as training leaves it; mixed, half of the heads local; local, all of them;
+    alibi; uniform; gates, which forget. Blocked also takes score, a function of the distance."""
     ssmax: Annotated[str, arg(metavar="NAME,...")] = "none,horizon"
     """SSMax: none, content, content+prior, or horizon, content+prior with the horizon 128."""
     heads: int = 8
@@ -76,6 +76,8 @@ class AttentionBench:
     """Rounds at the least."""
     tolerance: float = 1e-4
     """Share of the posterior that certified skipping may miss."""
+    times_only: bool = False
+    """Leave out errors and memory, which take as long as some rounds."""
     json: Annotated[str | None, arg(metavar="FILE")] = None
     """Write JSON to this file ("-": standard output) instead of a table."""
 
@@ -105,13 +107,14 @@ def _measure(
     wanted: list[Contender], mode: Mode, length: int, config: AttentionBench
 ) -> Iterator[Row]:
     problem = Problem.random(mode, (config.batch, config.heads, length, config.width))
-    prepared = {c.name: problem.prepare(c, config.tolerance) for c in wanted}
+    prepared = {c.name: problem.prepare(c, config.tolerance, not config.times_only) for c in wanted}
     ratios = interleave(
         {n: call for n, (call, _) in prepared.items()}, REFERENCE, config.seconds, config.rounds
     )
     for contender in wanted:
         call, error = prepared[contender.name]
-        extra = max(0, peak_bytes(call) - problem.result_bytes)
+        peak = 0 if config.times_only else peak_bytes(call)
+        extra = max(0, peak - problem.result_bytes)
         r = ratios[contender.name]
         what = (contender.kernel, contender.prior, contender.ssmax, mode, length)
         yield Row(*what, r.ratio, r.median, r.low, r.high, r.rounds, extra, error)
