@@ -66,7 +66,7 @@ def differentiate_tilted(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradien
 def _differentiate(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradients:
     seen, width, terms = piece.terms.seen, piece.q.shape[3], _with_table(piece)
     columns, scale = _columns(piece), terms.scale
-    q, k, v, grad, out = (widen(x, columns) for x in (*piece[:3], slopes.grad, slopes.out))
+    q, k, v = (widen(piece.q, columns), widen(piece.k, columns), piece.v)
     dq, dk, dv = (torch.zeros_like(x) for x in piece[:3])
     assert terms.table is not None
     dtable = torch.zeros_like(terms.table)
@@ -81,7 +81,8 @@ def _differentiate(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradients:
         evidence = slopes.evidence[:, :, rows]
         if piece.decay is not None:
             evidence = evidence - piece.gone(a, b, a)
-        some = (grad[:, :, rows], q[:, :, rows], k[:, :, keys], v[:, :, keys], out[:, :, rows])
+        grad, out = slopes.grad[:, :, rows], slopes.out[:, :, rows]
+        some = (grad, q[:, :, rows], k[:, :, keys], v[:, :, keys], out)
         every = Share(slice(None), Keys(own.seen), flat=False)
         *found, found_table, _, found_temper = differentiate_band(
             *some, evidence, own, every, wanted=wanted, sink=sink

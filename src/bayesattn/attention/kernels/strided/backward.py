@@ -56,7 +56,7 @@ def differentiate_band(
     """
     table, content, temper, seen, scale = terms[:5]
     assert table is not None
-    q_shape, (batch, heads, num_queries, width) = q.shape, q.shape
+    q_shape, (batch, heads, num_queries) = q.shape, q.shape[:3]
     end = seen.end
     wide = torch.promote_types(q.dtype, torch.float32)
     rows, keys = tile_shape(end, heads)
@@ -64,10 +64,9 @@ def differentiate_band(
     band = Band.of(table.to(wide) * _LOG2_E, seen, rows)
 
     delta = (grad.to(wide) * out.to(wide)).sum(-1, keepdim=True)
-    flat = (batch * heads, -1, width)
-    q, k, v, grad = (x.to(wide).reshape(flat) for x in (q, k, v, grad))
+    q, k, v, grad = (x.to(wide).reshape(batch * heads, -1, x.shape[3]) for x in (q, k, v, grad))
     evidence, delta = evidence.reshape(-1, num_queries, 1), delta.reshape(-1, num_queries, 1)
-    dq, dk, dv = torch.empty_like(q), _columns(k, k.mT.shape), _columns(k, k.mT.shape)
+    dq, dk, dv = torch.empty_like(q), _columns(k, k.mT.shape), _columns(v, v.mT.shape)
     dtable = table.new_zeros(heads, table.shape[1], dtype=wide)
     factor = torch.full((1, 1, 1), scale, dtype=wide)
     if content is not None:
@@ -165,8 +164,7 @@ class _Tiles:
             dq[:, a - end + num_queries : b - end + num_queries] = dq_block.flip(1)
 
     def _tile(self, a: int, b: int, lo: int, hi: int, dq: Tensor, dk: Tensor, dv: Tensor) -> None:
-        many, width, _ = dk.shape
-        rows, cols = b - a, hi - lo
+        many, rows, cols = len(dk), b - a, hi - lo
         block = slice(self.band.end - b, self.band.end - a)
         q, grad, k, v = (
             self.q[:, block],
@@ -181,7 +179,7 @@ class _Tiles:
             drop_tiny_(posterior)
         posterior.exp2_()
         self._lone(posterior, a).round_()
-        dv[:, :, lo:hi] += torch.bmm(grad[..., :width].mT, posterior)
+        dv[:, :, lo:hi] += torch.bmm(grad[..., :-1].mT, posterior)
 
         product = self.product[: many * rows * cols].view(many, rows, cols)
         torch.bmm(grad, v, out=product)
@@ -194,7 +192,7 @@ class _Tiles:
         torch.mul(posterior, product, out=ds)
         self._lone(ds, a).zero_()
         dq.baddbmm_(ds, self.rows_of_k[:, lo:hi])
-        dk[:, :, lo:hi] += torch.bmm(q[..., :width].mT, ds)
+        dk[:, :, lo:hi] += torch.bmm(q[..., :-1].mT, ds)
         if skewed is not None:
             ds[:, :, : max(0, self.band.exempt - lo)] = 0.0
             columns = self.band.columns(a, b, lo, hi)

@@ -4,7 +4,6 @@ A constant drops out of the softmax, whatever factor SSMax gives it; log-evidenc
 it here. Queries that begin at an offset see all keys before it and, from there on, a triangle.
 """
 
-import torch
 from torch import Tensor
 
 from bayesattn.attention.kernels.strided.band import split_first

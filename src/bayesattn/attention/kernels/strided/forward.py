@@ -78,7 +78,8 @@ def attend_band(
     if temper is not None:
         # heads in groups that share their keys stay together
         group = 1 if q.shape[1] == heads else q.shape[1]
-        step = max(2, _TILE_ELEMENTS // (block * end)) // group * group or group
+        width = min(end, keys.reach + block)
+        step = max(2, int(_TILE_ELEMENTS / (block * width))) // group * group or group
         if step < heads:
             for h in range(0, heads, step):
                 some = slice(h, min(h + step, heads))
@@ -195,30 +196,22 @@ class Parts:
         return mean
 
     def _written(self, q: Tensor, temper: Tensor | None, a: int, b: int, lo: int) -> Mean:
-        """Queries and the keys up to their own, every score written out, in base 2."""
-        size, keys = q.shape[:3], slice(lo, b)
-        many, wide = size[0] * size[1], self.band.reversed.dtype
-        shape = (*size[:2], size[2], b - lo)
-        scores = scratch("scores", shape, self.band.reversed)
+        """Queries and the keys up to their own, every score written out, some sequences at once."""
         if temper is None and lo >= self.band.exempt:
             bias = self.band.view(a, b, lo, b)
         else:
             heads, rows = self.band.reversed.shape[0], b - a
             work = scratch("tile", (heads * rows * (b - lo + rows - 1),), self.band.reversed)
             bias = self.band.tempered(temper, a, b, lo, b, work)
-        scores.copy_(split_first(bias, self.lead))
-        scores = scores.view(many, size[2], -1)
-        q, k, v = (
-            x.reshape(many, -1, q.shape[3]).to(wide)
-            for x in (q, self.k[:, :, keys], self.v[:, :, keys])
-        )
-        scores.baddbmm_(q, k.mT, beta=_LOG2_E, alpha=self.scale * _LOG2_E)
-        top = scores.amax(-1, keepdim=True)
-        drop_tiny_(scores.sub_(top)).exp2_()
-        mass = scores.sum(-1, keepdim=True)
-        mean = torch.bmm(scores, v).div_(mass)
-        evidence = mass.log2_().add_(top).div_(_LOG2_E)
-        return mean.view(*size, -1).to(self.v.dtype), evidence.view(size)
+        count, own = len(q), split_first(bias, self.lead)
+        bias = own.expand(count, -1, -1, -1)
+        step = max(1, _TILE_ELEMENTS // own[0].numel())
+        some = [slice(n, n + step) for n in range(0, count, step)]
+        k, v = self.k[:, :, lo:b], self.v[:, :, lo:b]
+        parts = [_attend(q[n], k[n], v[n], bias[n], self.scale) for n in some]
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
     def far(
         self, q: Tensor, temper: Tensor, a: int, b: int, lo: int, hi: int
@@ -249,6 +242,20 @@ class Parts:
         if lo > a:
             evidence[:, :, b - lo :] = INVISIBLE
         return out, evidence
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Mean:
+    """The same as `flash`, every score written out; in base 2."""
+    shape, dtype = q.shape[:3], q.dtype
+    scores = scratch("scores", tuple(bias.shape), bias).copy_(bias).flatten(0, 1)
+    q, k, v = (x.flatten(0, 1).to(bias.dtype) for x in (q, k, v))
+    scores.baddbmm_(q, k.mT, beta=_LOG2_E, alpha=scale * _LOG2_E)
+    top = scores.amax(-1, keepdim=True)
+    drop_tiny_(scores.sub_(top)).exp2_()
+    mass = scores.sum(-1, keepdim=True)
+    mean = torch.bmm(scores, v).div_(mass)
+    evidence = mass.log2_().add_(top).div_(_LOG2_E)
+    return mean.view(*shape, -1).to(dtype), evidence.view(shape)
 
 
 def merge_(x: Mean, y: Mean) -> Mean:
