@@ -42,13 +42,11 @@ class Contender:
     @property
     def exists(self) -> bool:
         """Whether the kernel is one for the prior and the temperature."""
-        if self.prior == "score":
-            return self.kernel == "blocked" and self.ssmax == "none"
-        if self.kernel == "strided":
-            return True
-        if self.kernel == "skipping":
-            return self.prior != "gates"
-        return self.kernel in ("dense bias", "flex") and self.prior not in ("gates", "uniform")
+        if self.prior == "score" or self.kernel == "blocked":
+            return self.prior == "score" and self.kernel == "blocked" and self.ssmax == "none"
+        if self.kernel == "dense bias" and self.ssmax != "none":
+            return False
+        return self.kernel == "strided" or self.prior != "gates"
 
     def limit(self, mode: Mode) -> int:
         """Longest sequence that is possible, fits into memory and is worth the wait."""
