@@ -1,7 +1,7 @@
 """The ways to compute attention that the benchmark lets run against each other."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -23,6 +23,7 @@ TEMPERATURES: tuple[Temperature, ...] = get_args(Temperature)
 REFERENCE = "sdpa"
 KERNELS = (REFERENCE, "strided", "skipping", "dense bias", "flex", "blocked")
 _HORIZON = 128
+_SCORE: PriorName = "score"
 _ANY = 1 << 30
 
 
@@ -62,7 +63,7 @@ class Contender:
         return limits[mode]
 
     def build(
-        self, shape: tuple[int, int, int, int], tolerance: float
+        self, shape: Sequence[int], tolerance: float
     ) -> tuple[Attention, list[Tensor], "Exact"]:
         """The attention for keys of a shape, its trained tensors, and the same thing exactly."""
         options, learned = _options(self.prior, shape)
@@ -82,7 +83,8 @@ class Contender:
                 learned,
                 exact,
             )
-        return lambda q, k, v: attend(q, k, v, kernel=self.kernel, **options), learned, exact
+        options = options | {"kernel": self.kernel}
+        return lambda q, k, v: attend(q, k, v, **options), learned, exact
 
 
 @dataclass(frozen=True)
@@ -117,13 +119,13 @@ def contenders(
         Contender(kernel, prior, temperature)
         for kernel in kernels
         if kernel != REFERENCE
-        for prior in ([*priors, "score"] if kernel == "blocked" else priors)
+        for prior in ([*priors, _SCORE] if kernel == "blocked" else priors)
         for temperature in temperatures
     ]
     return [Contender(REFERENCE, "uniform"), *(c for c in found if c.exists)]
 
 
-def _options(name: PriorName, shape: tuple[int, int, int, int]) -> tuple[dict[str, Any], list[Any]]:
+def _options(name: PriorName, shape: Sequence[int]) -> tuple[dict[str, Any], list[Any]]:
     """Arguments of attend and what of them is trained."""
     batch, heads, length, _ = shape
     if name == "gates":

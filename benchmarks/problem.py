@@ -44,7 +44,7 @@ class Problem:
         self, contender: Contender, tolerance: float, check: bool = True
     ) -> tuple[Callable[[], Any], float]:
         """The call to time, and its largest error (NaN without a check)."""
-        attention, learned, exact = contender.build(tuple(self.k.shape), tolerance)
+        attention, learned, exact = contender.build(self.k.shape, tolerance)
         if self.mode != "backward":
             error = self._output_error(attention, exact) if check else math.nan
             return self._forward(attention), error

@@ -55,7 +55,8 @@ def differentiate_tilted(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradien
     ddecay = None if piece.decay is None else torch.zeros_like(piece.decay)
     total = Gradients(dq, dk, dv, dtable, dtemper, ddecay)
     for some in alike(piece):
-        own = Slopes(*(None if x is None else x[:, some] for x in slopes))
+        escaped = None if slopes.escaped is None else slopes.escaped[:, some]
+        own = Slopes(*(x[:, some] for x in slopes[:3]), escaped)
         found = _differentiate(piece.heads(some), own, skip=skip)
         for whole, part in zip(total, found, strict=True):
             if whole is not None and part is not None:

@@ -15,6 +15,7 @@ both prior gradients are then matrix-vector products, deterministic ones.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
 
 import torch
@@ -118,7 +119,7 @@ def _transposed(x: Tensor) -> Tensor:
     return wider
 
 
-def _columns(like: Tensor, shape: tuple[int, int, int]) -> Tensor:
+def _columns(like: Tensor, shape: Sequence[int]) -> Tensor:
     """Zeros [n, D, S], rows of which are never a power of 2 apart: that evicts them from caches."""
     many, width, length = shape
     return like.new_zeros(many, width, length // 16 * 16 + 48)[:, :, :length]

@@ -19,7 +19,6 @@ from math import prod
 
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold_
 
 from bayesattn.attention.visibility import Visibility
 
@@ -125,7 +124,7 @@ def drop_tiny_(scores: Tensor) -> Tensor:
     many. In float32 they begin at 2^-126; a share below 2^-100 is nothing.
     """
     least = 0.8 * math.log2(torch.finfo(scores.dtype).tiny)
-    return threshold_(scores, least, INVISIBLE)
+    return torch.threshold_(scores, least, INVISIBLE)
 
 
 def split_first(x: Tensor, lead: tuple[int, ...]) -> Tensor:
