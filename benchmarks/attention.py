@@ -9,7 +9,16 @@ from tyro.conf import arg
 
 from bayesattn.errors import UserError
 from bayesattn.system import peak_bytes
-from benchmarks.contenders import CONTENDERS, MODES, REFERENCE, Contender, Mode
+from benchmarks.contenders import (
+    KERNELS,
+    MODES,
+    PRIORS,
+    REFERENCE,
+    TEMPERATURES,
+    Contender,
+    Mode,
+    contenders,
+)
 from benchmarks.measure import interleave, report
 from benchmarks.problem import Problem
 
@@ -27,6 +36,8 @@ class Row:
     length: int
     ratio: float
     """Best time over the best time of plain SDPA in the same rounds."""
+    median: float
+    """Median time over the median time of plain SDPA."""
     ratio_low: float
     ratio_high: float
     """Quartiles of the ratio round by round."""
@@ -45,8 +56,14 @@ class AttentionBench:
     """Sequence lengths. At 65536 plain attention alone takes minutes."""
     modes: Annotated[str, arg(metavar="MODE,...")] = ",".join(MODES)
     """What to time: forward; backward, which is both passes; decode, one query on a full cache."""
-    kernels: Annotated[str, arg(metavar="NAME,...")] = "strided,skipping,dense bias,flex"
-    """What to compare with sdpa. Dense bias and flex stop at the lengths they can bear."""
+    kernels: Annotated[str, arg(metavar="NAME,...")] = "strided"
+    """What to compare with sdpa: strided, skipping, dense bias, flex, blocked. All but the first
+    two stop at the lengths they can bear."""
+    priors: Annotated[str, arg(metavar="NAME,...")] = "mixed"
+    """Priors: ggd, as training leaves it; mixed, half of the heads local; local, all of them;
+    alibi; uniform; gates, which forget. Blocked also takes score, a function of the distance."""
+    ssmax: Annotated[str, arg(metavar="NAME,...")] = "none,horizon"
+    """SSMax: none, content, content+prior, or horizon, content+prior with the horizon 128."""
     heads: int = 8
     """Query and key/value heads."""
     width: int = 64
@@ -54,9 +71,13 @@ class AttentionBench:
     batch: int = 1
     """Sequences."""
     seconds: float = 10.0
-    """Time to spend on each mode at each length; three rounds at the least."""
+    """Time to spend on each mode at each length."""
+    rounds: int = 3
+    """Rounds at the least."""
     tolerance: float = 1e-4
     """Share of the posterior that certified skipping may miss."""
+    times_only: bool = False
+    """Leave out errors and memory, which take as long as some rounds."""
     json: Annotated[str | None, arg(metavar="FILE")] = None
     """Write JSON to this file ("-": standard output) instead of a table."""
 
@@ -70,11 +91,12 @@ def run(config: AttentionBench) -> Iterator[Row]:
     """Measurements, length by length and mode by mode."""
     lengths = _numbers(config.lengths)
     modes = _chosen("mode", config.modes, MODES)
-    kernels = _chosen("kernel", config.kernels, list(dict.fromkeys(c.kernel for c in CONTENDERS)))
+    kernels = _chosen("kernel", config.kernels, KERNELS)
+    priors = _chosen("prior", config.priors, PRIORS)
+    wanted = contenders(kernels, priors, _chosen("ssmax", config.ssmax, TEMPERATURES))
     log = Console(stderr=True)
     for length in lengths:
         for mode in modes:
-            wanted = [c for c in CONTENDERS if c.kernel == REFERENCE or c.kernel in kernels]
             fitting = [c for c in wanted if length <= c.limit(mode)]
             if fitting:
                 with log.status(f"{mode} at {length}"):
@@ -82,17 +104,20 @@ def run(config: AttentionBench) -> Iterator[Row]:
 
 
 def _measure(
-    contenders: list[Contender], mode: Mode, length: int, config: AttentionBench
+    wanted: list[Contender], mode: Mode, length: int, config: AttentionBench
 ) -> Iterator[Row]:
     problem = Problem.random(mode, (config.batch, config.heads, length, config.width))
-    prepared = {c.name: problem.prepare(c, config.tolerance) for c in contenders}
-    ratios = interleave({n: call for n, (call, _) in prepared.items()}, REFERENCE, config.seconds)
-    for contender in contenders:
+    prepared = {c.name: problem.prepare(c, config.tolerance, not config.times_only) for c in wanted}
+    ratios = interleave(
+        {n: call for n, (call, _) in prepared.items()}, REFERENCE, config.seconds, config.rounds
+    )
+    for contender in wanted:
         call, error = prepared[contender.name]
-        extra = max(0, peak_bytes(call) - problem.result_bytes)
+        peak = 0 if config.times_only else peak_bytes(call)
+        extra = max(0, peak - problem.result_bytes)
         r = ratios[contender.name]
         what = (contender.kernel, contender.prior, contender.ssmax, mode, length)
-        yield Row(*what, r.ratio, r.low, r.high, r.rounds, extra, error)
+        yield Row(*what, r.ratio, r.median, r.low, r.high, r.rounds, extra, error)
 
 
 def _numbers(text: str) -> list[int]:
@@ -121,6 +146,7 @@ def _printed(row: Row) -> dict[str, str]:
         "prior": row.prior,
         "ssmax": row.ssmax,
         "ratio": f"{row.ratio:.2f}",
+        "median": f"{row.median:.2f}",
         "quartiles": f"{row.ratio_low:.2f}-{row.ratio_high:.2f}",
         "rounds": str(row.rounds),
         "extra MiB": f"{row.extra_bytes / 2**20:.1f}",

@@ -13,7 +13,7 @@ from bayesattn.console import show_rows, write_json
 Call = Callable[[], Any]
 Row = TypeVar("Row")
 
-_SLOW, _RATIO = 0.1, 4.0
+_SLOW, _RATIO, _LONG = 0.1, 4.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,13 @@ def interleave(
     time without such moments.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
     start = time.perf_counter()
+    for name, call in calls.items():
+        begin = time.perf_counter()
+        call()
+        took = time.perf_counter() - begin
+        if times[reference] or (name == reference and took > _LONG):
+            times[name].append(took)  # what takes so long needs no warming up
     while len(times[reference]) < least or (
         time.perf_counter() - start < seconds and len(times[reference]) < most
     ):
@@ -60,7 +64,7 @@ def interleave(
     ratios: dict[str, Ratio] = {}
     for name, own in times.items():
         rounds = [a / b for a, b in zip(own, times[reference], strict=False)]
-        low, _, high = quantiles(rounds, n=4)
+        low, _, high = quantiles(rounds, n=4) if len(rounds) > 1 else rounds * 3
         middle = median(own) / median(times[reference])
         ratios[name] = Ratio(min(own) / best, middle, low, high, len(rounds), min(own))
     return ratios

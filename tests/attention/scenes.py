@@ -58,10 +58,15 @@ def count_pairs(monkeypatch: Any) -> dict[str, int]:
     """Pairs of queries and keys that the strided kernel computes, by pass; flat heads apart."""
     counted = {"forward": 0, "backward": 0, "flat": 0}
     part, tile, plain = forward.Parts._flash, backward._Tiles._tile, flat.flash
+    written = forward._attend
 
     def counting_part(self: Any, q: Tensor, bias: Tensor, a: int, b: int, lo: int, hi: int) -> Any:
         counted["forward"] += q.shape[0] * q.shape[1] * (b - a) * (hi - lo)
         return part(self, q, bias, a, b, lo, hi)
+
+    def counting_written(q: Tensor, k: Tensor, *rest: Any) -> Any:
+        counted["forward"] += q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+        return written(q, k, *rest)
 
     def counting_tile(self: Any, a: int, b: int, lo: int, hi: int, *rest: Any) -> None:
         counted["backward"] += self.q.shape[0] * (b - a) * (hi - lo)
@@ -72,6 +77,7 @@ def count_pairs(monkeypatch: Any) -> dict[str, int]:
         return plain(q, k, *rest, **options)
 
     monkeypatch.setattr(forward.Parts, "_flash", counting_part)
+    monkeypatch.setattr(forward, "_attend", counting_written)
     monkeypatch.setattr(backward._Tiles, "_tile", counting_tile)
     monkeypatch.setattr(flat, "flash", counting_flash)
     return counted

@@ -11,13 +11,14 @@ from bayesattn.system import peak_bytes
 from benchmarks.attention import AttentionBench, run
 from benchmarks.measure import interleave
 
-KEYS = {"kernel", "prior", "ssmax", "mode", "length", "ratio", "extra_bytes", "max_error"}
+KEYS = {"kernel", "prior", "ssmax", "mode", "length", "ratio", "median", "extra_bytes", "max_error"}
 
 
 def test_rows(tmp_path, capsys):
     file = tmp_path / "bench.json"
     bench = AttentionBench(lengths="33,70", heads=2, width=8, seconds=0.0, json=str(file),
-                           kernels="strided,skipping,dense bias,flex")  # fmt: skip
+                           kernels="strided,skipping,dense bias,flex,blocked",
+                           priors="mixed,alibi,gates", ssmax="none,content+prior")  # fmt: skip
     assert bench.run() == 0
     rows = json.loads(file.read_text())
     assert all(set(row) >= KEYS for row in rows)
@@ -26,6 +27,8 @@ def test_rows(tmp_path, capsys):
     assert ("strided", "content+prior", "backward") in kernels
     assert ("skipping", "none", "forward") in kernels
     assert ("flex", "none", "backward") not in kernels
+    assert ("dense bias", "content+prior", "forward") not in kernels
+    assert {"mixed", "alibi", "gates", "score"} <= {row["prior"] for row in rows}
     for row in rows:
         limit = 1e-3 if row["kernel"] == "skipping" else 1e-4
         assert row["max_error"] < limit, row
@@ -46,7 +49,8 @@ def test_a_wrong_kernel_shows_in_the_error(monkeypatch):
         return right(q, k, v, shifted, kernel=kernel, **options)
 
     monkeypatch.setattr(contenders, "attend", wrong)
-    config = AttentionBench(lengths="40", heads=2, width=8, seconds=0.0, kernels="strided")
+    config = AttentionBench(lengths="40", heads=2, width=8, seconds=0.0, kernels="strided",
+                            priors="ggd", ssmax="none")  # fmt: skip
     for row in run(config):
         if row.kernel == "strided" and row.mode != "backward":
             assert row.max_error > 1e-3
@@ -75,6 +79,8 @@ def test_peak_counts_what_is_held_at_once():
         ({"lengths": "0"}, "positive numbers"),
         ({"modes": "train"}, "choose from forward, backward, decode"),
         ({"kernels": "triton"}, "choose from sdpa, strided"),
+        ({"priors": "gaussian"}, "choose from ggd, mixed"),
+        ({"ssmax": "yes"}, "choose from none, content"),
     ],
 )
 def test_mistakes(change, message):

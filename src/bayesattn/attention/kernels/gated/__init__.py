@@ -2,9 +2,9 @@
 
     score_ij = scale · q_i·k_j + temper_i · (table[i - j] + c_i - c_j)          c = decay
 
-Without a prior over distance and without a window a causal triangle is cut into parts (`parts`)
-that torch's own kernel computes (`triangle`). Otherwise the gates are a column in the strided
-kernel (`band`), and one query against a cache is a row (`row`). Two custom operators, like those of
+The gates are a column in the strided kernel (`band`). Forward, without a prior over distance and
+without a window, a causal triangle is cut into parts (`parts`) that torch's own kernel computes
+(`triangle`). One query against a cache is a row (`row`). Two custom operators, like those of
 the strided kernel and for the same reasons.
 """
 
@@ -20,7 +20,7 @@ from bayesattn.attention.kernels.dense import repeat_heads, sum_heads
 from bayesattn.attention.kernels.gated.band import attend_tilted, differentiate_tilted
 from bayesattn.attention.kernels.gated.piece import Piece, Slopes
 from bayesattn.attention.kernels.gated.row import attend_row
-from bayesattn.attention.kernels.gated.triangle import attend_triangle, differentiate_triangle
+from bayesattn.attention.kernels.gated.triangle import attend_triangle
 from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Group, Run, Visibility
 from bayesattn.priors.sink import with_sink
@@ -132,10 +132,7 @@ def _gated_backward(
                 escaped = escaped * (slopes.grad * slopes.out).sum(-1)
                 dsink -= escaped.sum((0, 2))
                 slopes = slopes._replace(escaped=escaped)
-            if _by_distance(piece.terms):
-                found = differentiate_tilted(piece, slopes)
-            else:
-                found = differentiate_triangle(piece, slopes, skip=flat[-1])
+            found = differentiate_tilted(piece, slopes, skip=flat[-1])
             dq[group.rows, :, rows] += found.q
             dk[group.rows, :, keys] += sum_heads(found.k, k.shape[1])
             dv[group.rows, :, keys] += sum_heads(found.v, k.shape[1])

@@ -1,9 +1,10 @@
-"""A piece with a prior over distance or a window: gates as one more column of the strided kernel.
+"""Gates as one more column of the strided kernel, which has a prior over distance and windows.
 
     queries  [q_i, temper_i / scale, temper_i (c_m - c_i) / scale]       keys  [k_j, c_m - c_j, 0]
 
 and [k_j, 0, 1] for exempt keys, whose log-prior is 0 and not what was forgotten. Queries are taken
-in runs across which c changes little, each counting from its own first query m.
+in runs across which c changes little, each counting from its own first query m. The backward pass
+of gates alone is this one, too: in torch's own, subnormal numbers take most of the time.
 """
 
 import torch
@@ -18,6 +19,7 @@ from bayesattn.attention.kernels.gated.piece import (
     column,
     widen,
 )
+from bayesattn.attention.kernels.gated.reach import Reach, alike
 from bayesattn.attention.kernels.strided.backward import differentiate_band
 from bayesattn.attention.kernels.strided.forward import Mean, attend_band
 from bayesattn.attention.kernels.strided.heads import Keys, Share
@@ -32,7 +34,7 @@ def attend_tilted(piece: Piece) -> Mean:
     q, k, v = (widen(x, columns) for x in piece[:3])
     out, evidence = torch.empty_like(q), q.new_empty(q.shape[:3])
     for a, b in chunks(seen.offset, seen.end, piece.change):
-        rows, keys, own = _chunk(terms, a, b)
+        rows, keys, own = _chunk(terms, a, b, _first(terms, a))
         _fill(piece, q, k, a, b)
         some = (q[:, :, rows], k[:, :, keys], v[:, :, keys])
         attend_band(*some, own, Keys(own.seen), out[:, :, rows], evidence[:, :, rows])
@@ -41,27 +43,50 @@ def attend_tilted(piece: Piece) -> Mean:
     return out[..., :width], evidence
 
 
-def differentiate_tilted(piece: Piece, slopes: Slopes) -> Gradients:
-    """Gradients of everything in the piece."""
+def differentiate_tilted(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradients:
+    """Gradients of everything in the piece; without a prior over distance, too.
+
+    Heads that forget quickly need many short runs, and few keys before each.
+    """
+    terms = piece.terms
+    dq, dk, dv = (torch.zeros_like(x) for x in piece[:3])
+    dtable = None if terms.table is None else torch.zeros_like(terms.table)
+    dtemper = None if terms.temper is None else torch.zeros_like(slopes.evidence)
+    ddecay = None if piece.decay is None else torch.zeros_like(piece.decay)
+    total = Gradients(dq, dk, dv, dtable, dtemper, ddecay)
+    for some in alike(piece):
+        escaped = None if slopes.escaped is None else slopes.escaped[:, some]
+        own = Slopes(*(x[:, some] for x in slopes[:3]), escaped)
+        found = _differentiate(piece.heads(some), own, skip=skip)
+        for whole, part in zip(total, found, strict=True):
+            if whole is not None and part is not None:
+                whole[some if whole is dtable else (slice(None), some)] = part
+    return total
+
+
+def _differentiate(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradients:
     seen, width, terms = piece.terms.seen, piece.q.shape[3], _with_table(piece)
     columns, scale = _columns(piece), terms.scale
-    q, k, v, grad, out = (widen(x, columns) for x in (*piece[:3], slopes.grad, slopes.out))
+    q, k, v = (widen(piece.q, columns), widen(piece.k, columns), piece.v)
     dq, dk, dv = (torch.zeros_like(x) for x in piece[:3])
     assert terms.table is not None
     dtable = torch.zeros_like(terms.table)
     dtemper = None if terms.temper is None else torch.zeros_like(slopes.evidence)
     ddecay = None if piece.decay is None else torch.zeros_like(piece.decay)
+    by_distance = piece.terms.table is not None
+    wanted, sink = (by_distance, by_distance and dtemper is not None), slopes.escaped is not None
+    reach = Reach(piece, skip)
     for a, b in chunks(seen.offset, seen.end, piece.change):
-        rows, keys, own = _chunk(terms, a, b)
+        rows, keys, own = _chunk(terms, a, b, reach.first(a, b, _first(terms, a)))
         _fill(piece, q, k, a, b)
         evidence = slopes.evidence[:, :, rows]
         if piece.decay is not None:
             evidence = evidence - piece.gone(a, b, a)
-        some = (grad[:, :, rows], q[:, :, rows], k[:, :, keys], v[:, :, keys], out[:, :, rows])
-        sink = slopes.escaped is not None
-        every = Share(slice(0, q.shape[1]), Keys(own.seen), flat=False)
+        grad, out = slopes.grad[:, :, rows], slopes.out[:, :, rows]
+        some = (grad, q[:, :, rows], k[:, :, keys], v[:, :, keys], out)
+        every = Share(slice(None), Keys(own.seen), flat=False)
         *found, found_table, _, found_temper = differentiate_band(
-            *some, evidence, own, every, sink=sink
+            *some, evidence, own, every, wanted=wanted, sink=sink
         )
         for total, place, one in zip((dq, dk, dv), (rows, keys, keys), found, strict=True):
             total[:, :, place] += one[..., :width]
@@ -79,8 +104,7 @@ def differentiate_tilted(piece: Piece, slopes: Slopes) -> Gradients:
             summed = summed - found[0][..., width + 1] / scale
         pulled = found[0][..., width] / scale
         add_rows(piece, (a, b, a), summed, pulled, ddecay, dtemper)
-    given = None if piece.terms.table is None else dtable
-    return Gradients(dq, dk, dv, given, dtemper, ddecay)
+    return Gradients(dq, dk, dv, dtable if by_distance else None, dtemper, ddecay)
 
 
 def _columns(piece: Piece) -> int:
@@ -96,10 +120,14 @@ def _with_table(piece: Piece) -> Terms:
     return Terms(table, None, terms.temper, terms.seen, terms.scale)
 
 
-def _chunk(terms: Terms, a: int, b: int) -> tuple[slice, slice, Terms]:
-    """Rows of queries a .. b-1, the keys that they see, and terms that count from the first."""
+def _first(terms: Terms, a: int) -> int:
+    """First key that a query from a on sees."""
+    return 0 if terms.seen.window is None else max(0, a - terms.seen.window + 1)
+
+
+def _chunk(terms: Terms, a: int, b: int, lo: int) -> tuple[slice, slice, Terms]:
+    """Rows of queries a .. b-1, keys from lo on, and terms that count from there."""
     seen = terms.seen
-    lo = 0 if seen.window is None else max(0, a - seen.window + 1)
     rows = slice(a - seen.offset, b - seen.offset)
     own = Visibility(b - a, a - lo, None, seen.window, max(0, seen.exempt - lo))
     temper = None if terms.temper is None else terms.temper[:, rows]

@@ -23,6 +23,12 @@ class Piece(NamedTuple):
     terms: Terms
     """Of the run: factors of the prior are [H, T]."""
 
+    def heads(self, some: slice | Tensor) -> "Piece":
+        """Some heads of a piece with keys for each query head."""
+        q, k, v = (x[:, some] for x in self[:3])
+        decay = None if self.decay is None else self.decay[:, some]
+        return Piece(q, k, v, decay, self.terms.heads(some))
+
     def gone(self, a: int, b: int, origin: int) -> Tensor:
         """[N, H, b-a] temper · (c - c_origin) of queries a .. b-1, counted like keys."""
         assert self.decay is not None

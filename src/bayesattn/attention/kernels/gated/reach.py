@@ -25,6 +25,8 @@ from bayesattn.attention.kernels.gated.piece import Piece
 Heads = slice | Tensor
 _WORTH = 256
 """Rows of a rectangle for which it is worth asking."""
+_SLOW = 64.0
+"""Nats that are forgotten over all keys by heads that count as slow: one run takes them all."""
 _GAIN = 0.8
 """Cost of two groups of heads, relative to that of all together, from which on they are apart."""
 
@@ -43,11 +45,17 @@ class Share(NamedTuple):
         """Write what was taken."""
         x[:, :, place][:, self.heads] = some
 
-    def spread(self, some: Tensor, heads: int) -> Tensor:
-        """[N, H, ...] of all heads, 0 in those that are not here."""
-        full = some.new_zeros(len(some), heads, *some.shape[2:])
-        full[:, self.heads] = some
-        return full
+
+def alike(piece: Piece) -> list[Heads]:
+    """Heads in groups that forget about as quickly, within a factor of 2."""
+    if piece.decay is None:
+        return [slice(None)]
+    gone = (piece.decay[..., 0] - piece.decay[..., -1]).amax(0)
+    if piece.terms.temper is not None:
+        gone = gone * piece.terms.temper.abs().amax(-1)
+    pace: list[float] = gone.clamp(min=_SLOW).log2().ceil().tolist()
+    groups = [[h for h, own in enumerate(pace) if own == one] for one in sorted(set(pace))]
+    return [_places(group, len(pace)) for group in groups]
 
 
 class Reach:
@@ -72,6 +80,13 @@ class Reach:
             )
             for heads in _groups(rows, keys)
         ]
+
+    def first(self, a: int, b: int, lo: int) -> int:
+        """The first key from lo on that the queries a .. b-1 need of those before them."""
+        if not self.skip or self.piece.decay is None or self.piece.terms.seen.exempt or a == lo:
+            return lo
+        part = Part(a, b, lo, a, causal=False, origin=a)
+        return a - int(self._needs(part, a)[1].amax())
 
     def _needs(self, part: Part, origin: int) -> tuple[Tensor, Tensor]:
         """[N, H] rows and keys that are needed, the first and the last ones."""

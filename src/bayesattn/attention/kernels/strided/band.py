@@ -12,6 +12,7 @@ depends on p + j only, and a matrix that depends on p + j is a view with both st
 starting at column end - b. No negative strides (torch has none), no copy, O(H·T) memory.
 """
 
+import math
 import threading
 from dataclasses import dataclass, replace
 from math import prod
@@ -114,6 +115,16 @@ def unskew(skewed: Tensor, keys: int) -> Tensor:
     return skewed.as_strided(
         (heads, rows, keys), (rows * width, width + 1, 1), skewed.storage_offset()
     )
+
+
+def drop_tiny_(scores: Tensor) -> Tensor:
+    """Base-2 logarithms of shares as -inf where the share, times anything, would be subnormal.
+
+    Processors take a hundred times as long for products of such numbers, and a local prior makes
+    many. In float32 they begin at 2^-126; a share below 2^-100 is nothing.
+    """
+    least = 0.8 * math.log2(torch.finfo(scores.dtype).tiny)
+    return torch.threshold_(scores, least, INVISIBLE)
 
 
 def split_first(x: Tensor, lead: tuple[int, ...]) -> Tensor:

@@ -4,7 +4,6 @@ A constant drops out of the softmax, whatever factor SSMax gives it; log-evidenc
 it here. Queries that begin at an offset see all keys before it and, from there on, a triangle.
 """
 
-import torch
 from torch import Tensor
 
 from bayesattn.attention.kernels.strided.band import split_first
@@ -24,37 +23,6 @@ def attend_flat(
     assert mean is not None
     out.copy_(mean[0])
     evidence.copy_(mean[1])
-
-
-def differentiate_flat(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, evidence: Tensor, terms: Terms
-) -> tuple[Tensor, Tensor, Tensor, None, Tensor | None, None]:
-    """Gradients of q, k, v and content; that of the table is left out, and that of temper is 0."""
-    table, content, _, seen, scale = terms[:5]
-    assert table is not None
-    heated = _heat(q, terms)
-    dq = torch.zeros_like(q, dtype=table.dtype)
-    dk, dv = (torch.empty_like(x, dtype=table.dtype) for x in (k, v))
-    for keys, causal in _parts(seen.offset):
-        found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad,
-            heated,
-            k[:, :, keys],
-            v[:, :, keys],
-            out,
-            evidence,
-            0.0,
-            causal,
-            attn_mask=None,
-            scale=scale,
-        )
-        dq += found[0]
-        dk[:, :, keys], dv[:, :, keys] = found[1:]
-    if content is None:
-        return dq, dk, dv, None, None, None
-    dcontent = (dq * q).sum(-1)
-    dq *= content[..., None]
-    return dq, dk, dv, None, dcontent, None
 
 
 def _heat(q: Tensor, terms: Terms) -> Tensor:

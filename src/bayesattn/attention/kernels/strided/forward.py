@@ -1,9 +1,17 @@
 """Forward pass of the strided kernel: torch's CPU flash attention on blocks of queries and keys."""
 
+import math
+
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.strided.band import INVISIBLE, Band, scratch, split_first
+from bayesattn.attention.kernels.strided.band import (
+    INVISIBLE,
+    Band,
+    drop_tiny_,
+    scratch,
+    split_first,
+)
 from bayesattn.attention.kernels.strided.far import FarKeys, far_keys, smooth
 from bayesattn.attention.kernels.strided.heads import Keys, Range
 from bayesattn.attention.kernels.strided.sizes import CHUNK
@@ -25,6 +33,8 @@ _TILE_KEYS = {"near": 2048, "far": 512}
 _LONG, _LONG_BLOCK = 4096, 1536
 _LONGER, _FAR_BLOCK = 8192, 1024
 _FAR_FIELD = 2048  # far keys that are worth a product of small rank
+_WRITTEN = 1 << 18  # scores of a head that are quicker written out than left to flash attention
+_LOG2_E = math.log2(math.e)
 
 Mean = tuple[Tensor, Tensor]
 """Posterior mean [N, H, T, D] over some keys, and their log-evidence [N, H, T]."""
@@ -68,7 +78,8 @@ def attend_band(
     if temper is not None:
         # heads in groups that share their keys stay together
         group = 1 if q.shape[1] == heads else q.shape[1]
-        step = max(2, _TILE_ELEMENTS // (block * end)) // group * group or group
+        width = min(end, keys.reach + block)
+        step = max(2, int(_TILE_ELEMENTS / (block * width))) // group * group or group
         if step < heads:
             for h in range(0, heads, step):
                 some = slice(h, min(h + step, heads))
@@ -162,6 +173,8 @@ class Parts:
     def __call__(self, q: Tensor, temper: Tensor | None, a: int, b: int, lo: int, hi: int) -> Mean:
         """Queries b-1 .. a, factors [H, b-a] of their prior, against keys lo .. hi-1."""
         exempt = self.band.exempt
+        if hi == b and (hi - lo) * (b - a) <= _WRITTEN:
+            return self._written(q, temper, a, b, lo)
         if temper is None and lo >= exempt:
             return self._flash(q, self.band.view(a, b, lo, hi), a, b, lo, hi)
         if temper is None and hi > exempt:
@@ -181,6 +194,24 @@ class Parts:
             mean = part if mean is None else merge_(mean, part)
         assert mean is not None, "no keys"
         return mean
+
+    def _written(self, q: Tensor, temper: Tensor | None, a: int, b: int, lo: int) -> Mean:
+        """Queries and the keys up to their own, every score written out, some sequences at once."""
+        if temper is None and lo >= self.band.exempt:
+            bias = self.band.view(a, b, lo, b)
+        else:
+            heads, rows = self.band.reversed.shape[0], b - a
+            work = scratch("tile", (heads * rows * (b - lo + rows - 1),), self.band.reversed)
+            bias = self.band.tempered(temper, a, b, lo, b, work)
+        count, own = len(q), split_first(bias, self.lead)
+        bias = own.expand(count, -1, -1, -1)
+        step = max(1, _TILE_ELEMENTS // own[0].numel())
+        some = [slice(n, n + step) for n in range(0, count, step)]
+        k, v = self.k[:, :, lo:b], self.v[:, :, lo:b]
+        parts = [_attend(q[n], k[n], v[n], bias[n], self.scale) for n in some]
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
     def far(
         self, q: Tensor, temper: Tensor, a: int, b: int, lo: int, hi: int
@@ -211,6 +242,20 @@ class Parts:
         if lo > a:
             evidence[:, :, b - lo :] = INVISIBLE
         return out, evidence
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Mean:
+    """The same as `flash`, every score written out; in base 2."""
+    shape, dtype = q.shape[:3], q.dtype
+    scores = scratch("scores", tuple(bias.shape), bias).copy_(bias).flatten(0, 1)
+    q, k, v = (x.flatten(0, 1).to(bias.dtype) for x in (q, k, v))
+    scores.baddbmm_(q, k.mT, beta=_LOG2_E, alpha=scale * _LOG2_E)
+    top = scores.amax(-1, keepdim=True)
+    drop_tiny_(scores.sub_(top)).exp2_()
+    mass = scores.sum(-1, keepdim=True)
+    mean = torch.bmm(scores, v).div_(mass)
+    evidence = mass.log2_().add_(top).div_(_LOG2_E)
+    return mean.view(*shape, -1).to(dtype), evidence.view(shape)
 
 
 def merge_(x: Mean, y: Mean) -> Mean:

@@ -10,7 +10,7 @@ from torch import Tensor
 from bayesattn.attention.kernels.dense import repeat_heads
 from bayesattn.attention.kernels.strided.backward import differentiate_band
 from bayesattn.attention.kernels.strided.band import split_first
-from bayesattn.attention.kernels.strided.flat import attend_flat, differentiate_flat
+from bayesattn.attention.kernels.strided.flat import attend_flat
 from bayesattn.attention.kernels.strided.forward import attend_band
 from bayesattn.attention.kernels.strided.heads import Heads, Keys, Share, shares
 from bayesattn.attention.kernels.strided.plan import plan
@@ -90,10 +90,7 @@ def differentiate_runs(
                 q_h, grad_h, out_h = (x[:, heads] for x in (q_run, grad_run, out_run))
                 k_h, v_h = (_copied_heads(x, heads, num_heads) for x in (k_run, v_run))
                 known = grad_h, q_h, k_h, v_h, out_h, evidence_run[:, heads]
-                if share.flat and not wanted[0]:
-                    found = differentiate_flat(*known, mine)
-                else:
-                    found = differentiate_band(*known, mine, share, wanted=wanted)
+                found = differentiate_band(*known, mine, share, wanted=wanted)
                 sums[0][queries][:, heads] = found[0]
                 for total, part in zip(sums[1:], found[1:3], strict=True):
                     _add_heads(total[keys], part, heads, num_heads)
