@@ -12,7 +12,6 @@ from bayesattn.probes.llm.sula import ALL_WORDS, fixed_conditions
 from bayesattn.probes.llm.sula_answers import answer
 from bayesattn.verdicts import Outcome
 from tests.claims.examples import example
-from tests.claims.recorded import recorded_results
 from tests.ledger.toy import run_study
 from tests.probes.llm.sula_toys import LABELS, subject
 
@@ -81,34 +80,6 @@ def with_order(asked, value, own):
     owned = dataclasses.replace(asked.centred.own, value=own)
     moved = dataclasses.replace(asked.centred, order=order, own=owned)
     return dataclasses.replace(asked, centred=moved)
-
-
-@pytest.mark.parametrize(
-    ("before", "lost", "matched", "change", "outcome"),
-    [
-        ([0.7, 0.7, 0.71], [0.9, 0.92, 0.9], [0.5, 0.52, 0.5], [0.01, -0.01, 0.0], "supported"),
-        ([0.7, 0.7, 0.71], [0.1, 0.12, 0.1], [0.5, 0.52, 0.5], [0.01, -0.01, 0.0], "refuted"),
-        ([0.7, 0.7, 0.71], [0.9, 0.92, 0.9], [0.0, 0.0, 0.01], [0.01, -0.01, 0.0], "refuted"),
-        ([0.7, 0.7, 0.71], [0.9, 0.92, 0.9], [0.5, 0.52, 0.5], [0.2, -0.21, 0.2], "refuted"),
-        ([0.1, 0.1, 0.11], [0.9, 0.92, 0.9], [0.5, 0.52, 0.5], [0.01, -0.01, 0.0], "inconclusive"),
-    ],
-)
-def test_order_must_go_and_nothing_else(before, lost, matched, change, outcome):
-    recorded, found = recorded_results("llm-causal"), {}
-    for seed in range(3):
-        cut = recorded[seed]["middle"]
-        after = before[seed] * (1 - lost[seed])
-        later = dataclasses.replace(
-            cut.later, order=[before[seed]], order_after=[after], order_random=[before[seed]]
-        )
-        error = dataclasses.replace(cut.against.error, value=change[seed])
-        against = dataclasses.replace(cut.against, error=error)
-        found[seed] = {
-            "middle": dataclasses.replace(cut, later=later, against=against, matched=matched[seed])
-        }
-    verdict = llm_causal.LLMCausal().verdict(Tier.QUICK, found)
-    assert verdict.outcome == outcome
-    assert verdict.measured == pytest.approx(sum(lost) / 3)
 
 
 def test_order_lost_is_what_random_cuts_leave():

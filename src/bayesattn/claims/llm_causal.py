@@ -16,24 +16,15 @@ import numpy as np
 from bayesattn.claims.llm_values import subject
 from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
-from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.probes.llm.causal import Damage, Intervention, intervene
 from bayesattn.probes.llm.interventions import Axis
 from bayesattn.probes.llm.sula import fixed_conditions
 from bayesattn.probes.llm.sula_answers import answer, even_words, pick_labels, plain_encode
-from bayesattn.stats import judge_all, judge_below, judge_effect, judge_given
 
 MIDDLE = "middle"
 """The cut that is judged."""
-ORDERED = 0.3
-"""Rank correlation in later layers without which there is nothing to lose."""
-LOST = 0.5
-"""Broken: half of the order is lost, beyond what any cut costs."""
-RARE = 0.05
-"""Needed: fewer random cuts than this cost as much."""
-UNCHANGED = 0.05
-"""Bits of entropy error."""
 
 
 class CausalRecipe(Recipe):
@@ -119,38 +110,6 @@ class LLMCausal(Study[CausalRecipe, Mapping[str, AxisCut]]):
             name: as_cut(intervene(model, answers, several, axes=recipe.axes, seed=seed))
             for name, several in cuts.items()
         }
-
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        cuts = [one[MIDDLE] for one in found.values()]
-        later = [cut.later for cut in cuts if cut.later is not None]
-        lost = judge_effect([one.lost for one in later], minimum=LOST)
-        parts = {
-            "order lost": lost,
-            "random cuts that cost as much": judge_effect(
-                [cut.matched for cut in cuts], minimum=RARE
-            ),
-            "change of the entropy error": judge_below(
-                [abs(cut.against.error.value) for cut in cuts], limit=UNCHANGED
-            ),
-        }
-        before = [float(np.mean(one.order)) for one in later]
-        there = judge_effect(before, minimum=ORDERED)
-        judgement = judge_given("Later values are ordered", there, judge_all(parts))
-        note = (
-            f"Order in later layers {np.mean(before):.2f}, after the cut "
-            f"{np.mean([one.order_after for one in later]):.2f}, after random cuts "
-            f"{np.mean([one.order_random for one in later]):.2f}; KL "
-            f"{np.mean([cut.against.divergence.value for cut in cuts]):.4f} bits, of random cuts "
-            f"{np.mean([cut.against.divergence.random for cut in cuts]):.4f}, of which "
-            f"{np.mean([cut.matched for cut in cuts]):.2f} cost as much at equal size."
-        )
-        return Finding(
-            judgement,
-            unit="of the order in later layers lost, beyond random cuts",
-            null=0.0,
-            note=note,
-            shown=lost,
-        )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         figure, (order, dose) = panels(2, (8.4, 3))
