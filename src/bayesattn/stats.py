@@ -47,7 +47,7 @@ def _sample(values: Values) -> NDArray[np.float64]:
     return sample
 
 
-def mean_interval(values: Values, level: float = LEVEL) -> Interval | None:
+def mean_interval(values: Values) -> Interval | None:
     """Interval of the mean: Student's t for fewer than `SMALL_SAMPLE` values, BCa from there on.
 
     One value gives no interval.
@@ -59,18 +59,16 @@ def mean_interval(values: Values, level: float = LEVEL) -> Interval | None:
     if np.ptp(sample) == 0:  # every resample is the sample, and BCa would divide zero by zero
         return Interval(mean, mean)
     if sample.size < SMALL_SAMPLE:
-        return t_interval(
-            mean, float(sample.std(ddof=1) / np.sqrt(sample.size)), sample.size - 1, level
-        )
+        return t_interval(mean, float(sample.std(ddof=1) / np.sqrt(sample.size)), sample.size - 1)
     found = _scipy_stats().bootstrap(
-        (sample,), np.mean, confidence_level=level, method="BCa", rng=np.random.default_rng(0)
+        (sample,), np.mean, confidence_level=LEVEL, method="BCa", rng=np.random.default_rng(0)
     )
     return Interval(*map(float, found.confidence_interval))
 
 
-def t_interval(mean: float, error: float, freedom: int, level: float = LEVEL) -> Interval:
+def t_interval(mean: float, error: float, freedom: int) -> Interval:
     """Student's interval of a mean with a standard error of so many degrees of freedom."""
-    half = float(_scipy_stats().t.ppf((1 + level) / 2, freedom)) * error
+    half = float(_scipy_stats().t.ppf((1 + LEVEL) / 2, freedom)) * error
     return Interval(mean - half, mean + half)
 
 
@@ -86,23 +84,23 @@ def resampling_weights(sequences: int, resamples: int = RESAMPLES, seed: int = 0
     return counts.scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))
 
 
-def percentiles(resampled: Tensor, value: float | None = None, level: float = LEVEL) -> Interval:
-    """The interval that holds the share `level` of `resampled` [R].
+def percentiles(resampled: Tensor, value: float | None = None) -> Interval:
+    """The interval that holds the share `LEVEL` of `resampled` [R].
 
     Where resampling itself moves a statistic, as it makes the absolute value of a mean or the first
     of many variances larger, pass the `value` of the sample: the interval is moved back by the
     difference of the means.
     """
-    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    tails = torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)
     low, high = resampled.double().quantile(tails)
     moved = 0.0 if value is None else float(resampled.double().mean()) - value
     return Interval(float(low) - moved, float(high) - moved)
 
 
-def wilson_interval(successes: int, trials: int, level: float = LEVEL) -> Interval:
+def wilson_interval(successes: int, trials: int) -> Interval:
     """Wilson score interval of a proportion, sensible at 0 and at `trials` successes too."""
     if not 0 <= successes <= trials or trials == 0:
         raise ValueError(f"successes must lie in 0..trials, not {successes} of {trials}")
     test = _scipy_stats().binomtest(successes, trials)
-    interval = test.proportion_ci(confidence_level=level, method="wilson")
+    interval = test.proportion_ci(confidence_level=LEVEL, method="wilson")
     return Interval(float(interval.low), float(interval.high))
