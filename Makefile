@@ -29,9 +29,10 @@ help:
 demo: $(VENV)/.installed
 	@$(BIN)/bayesattn demo $(ARGS)
 
-# One thread for each worker: two workers on two cores beat one worker with two threads.
+# One thread for each worker: two workers on two cores beat one worker with two threads. Each begins
+# with its own half, so that what the tests of a file share is made once.
 test: $(VENV)/.tested
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 torture: $(VENV)/.tested
 	@OMP_NUM_THREADS=1 BAYESATTN_TORTURE=1 $(BIN)/python -m pytest tests/robust $(ARGS)

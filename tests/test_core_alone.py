@@ -1,5 +1,6 @@
 """The core needs numpy, safetensors, torch and transformers only: tried in a venv of its own."""
 
+import math
 import re
 import subprocess
 import sys
@@ -125,12 +126,13 @@ def test_public_names_resolve_and_are_documented():
 
 
 def test_importing_is_quick():
-    def best(module):
-        seconds = []
-        for _ in range(5):
+    """By the best of two to five rounds, since other work may slow any of them."""
+    best = dict.fromkeys(("bayesattn", "torch"), math.inf)
+    for attempt in range(5):
+        for module in best:
             start = time.perf_counter()
             subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
-            seconds.append(time.perf_counter() - start)
-        return min(seconds)
-
-    assert best("bayesattn") < 0.3 * best("torch")
+            best[module] = min(best[module], time.perf_counter() - start)
+        if attempt and best["bayesattn"] < 0.3 * best["torch"]:
+            return
+    pytest.fail(f"importing takes {best}")

@@ -1,5 +1,7 @@
 """Small attention problems, and the gradients of everything in them."""
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +45,14 @@ class Scene:
             torch.randn(self.batch, *s, self.width, generator=draw, dtype=torch.float64).to(dtype)
             for s in shapes
         )
+
+
+def half(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Every second combination: any value of one axis still meets any of another."""
+    combinations = itertools.product(*(enumerate(axis) for axis in axes))
+    return [
+        tuple(value for _, value in one) for one in combinations if sum(n for n, _ in one) % 2 == 0
+    ]
 
 
 def small_chunks(monkeypatch: Any, chunk: int) -> None:

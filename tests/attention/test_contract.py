@@ -6,7 +6,7 @@ import torch
 from bayesattn import attend
 from bayesattn.attention.kernels.strided import backward, forward
 from bayesattn.priors import make_prior
-from tests.attention.scenes import Scene, assert_same, everything, ggd, small_chunks, ssmax
+from tests.attention.scenes import Scene, assert_same, everything, ggd, half, small_chunks, ssmax
 
 BETAS = [-0.6, 0.0, 0.5, 1.0, 2.0]
 SCOPES = [None, "content", "content+prior", "horizon"]
@@ -44,9 +44,7 @@ def small_blocks(monkeypatch):
     small_chunks(monkeypatch, 3)
 
 
-@pytest.mark.parametrize("visibility", VISIBILITIES)
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize(("beta", "scope", "visibility"), half(BETAS, SCOPES, VISIBILITIES))
 @pytest.mark.usefixtures("small_blocks")
 def test_strided_equals_dense(beta, scope, visibility):
     queries = 14 if visibility == "static cache" else 21
@@ -105,9 +103,7 @@ def test_strided_with_every_other_prior(name, scope):
     assert_same(found, wanted, 1e-11)
 
 
-@pytest.mark.parametrize("visibility", VISIBILITIES)
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("groups", [2, 4])
+@pytest.mark.parametrize(("scope", "visibility", "groups"), half(SCOPES, VISIBILITIES, [2, 4]))
 def test_flex_equals_dense_forward(scope, visibility, groups):
     queries = 14 if visibility == "static cache" else 21
     scene = Scene(groups=groups, queries=queries, visibility=VISIBILITIES[visibility])

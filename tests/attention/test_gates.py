@@ -8,7 +8,7 @@ from torch.nn.functional import logsigmoid, scaled_dot_product_attention
 
 from bayesattn import Laplace, attend
 from bayesattn.attention.kernels.gated import parts, reach
-from tests.attention.scenes import Scene, assert_same, everything, gates, ggd, ssmax
+from tests.attention.scenes import Scene, assert_same, everything, gates, ggd, half, ssmax
 from tests.attention.test_contract import SCOPES, VISIBILITIES, small_blocks  # noqa: F401
 
 SINK = torch.tensor([0.7, -1.0, 2.0, 0.0], dtype=torch.float64)
@@ -29,10 +29,9 @@ def extras(names, scene, shift=0.0):
     return {name: given[name] for name in EXTRAS[names]}
 
 
-@pytest.mark.parametrize("visibility", VISIBILITIES)
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("beta", [None, 0.5])
-@pytest.mark.parametrize("names", EXTRAS)
+@pytest.mark.parametrize(
+    ("names", "beta", "scope", "visibility"), half(EXTRAS, [None, 0.5], SCOPES, VISIBILITIES)
+)
 @pytest.mark.usefixtures("small_parts")
 def test_kernels_equal_the_definition(names, beta, scope, visibility):
     queries = 14 if visibility == "static cache" else 21
@@ -64,23 +63,29 @@ def test_shapes(scope, queries, keys, batch, groups, kernel):
         assert_same(found, wanted, 1e-11)
 
 
-@pytest.mark.parametrize("visibility", ["causal", "window", "exempt, padding", "static cache"])
-@pytest.mark.parametrize("scope", [None, "content+prior"])
+@pytest.mark.parametrize(
+    ("beta", "scope", "visibility"),
+    [
+        (None, None, "causal"),
+        (0.5, "content+prior", "window"),
+        (0.5, None, "exempt, padding"),
+        (None, "content+prior", "static cache"),
+    ],
+)
 @pytest.mark.parametrize("names", EXTRAS)
 @torch.no_grad()
-def test_flex_equals_the_definition(names, scope, visibility):
+def test_flex_equals_the_definition(names, beta, scope, visibility):
     queries = 14 if visibility == "static cache" else 21
     scene = Scene(groups=2, queries=queries, visibility=VISIBILITIES[visibility])
     q, k, v, _ = scene.tensors(torch.float32)
     more = extras(names, scene)
-    for beta in (None, 0.5):
-        options = {"ssmax": ssmax(4, scope), "kernel": "dense"} | more | scene.visibility
-        prior = None if beta is None else ggd(4, beta)
-        wanted = attend(q.double(), k.double(), v.double(), prior, **options)
-        options |= {"ssmax": ssmax(4, scope, torch.float32), "kernel": "flex"}
-        options |= {name: x.float() for name, x in more.items()}
-        prior = None if beta is None else ggd(4, beta, torch.float32)
-        assert (attend(q, k, v, prior, **options) - wanted).abs().max() < 2e-5
+    options = {"ssmax": ssmax(4, scope), "kernel": "dense"} | more | scene.visibility
+    prior = None if beta is None else ggd(4, beta)
+    wanted = attend(q.double(), k.double(), v.double(), prior, **options)
+    options |= {"ssmax": ssmax(4, scope, torch.float32), "kernel": "flex"}
+    options |= {name: x.float() for name, x in more.items()}
+    prior = None if beta is None else ggd(4, beta, torch.float32)
+    assert (attend(q, k, v, prior, **options) - wanted).abs().max() < 2e-5
 
 
 def by_hand(scene, forget, sink, table, scale):

@@ -24,6 +24,7 @@ from tests.ledger.toy import run_study
 
 NEVER, AGAIN, FILTER = geometry.NEVER, geometry.AGAIN, geometry.FILTER
 SMALL = {"steps": 12, "layers": 2, "width": 16, "batch_size": 4, "sequences": 16, "heads": 2}
+STEEP = tunnel_hmm.SteepRecipe(states=2, length=3, layers=1, width=16, steps=2)
 RECIPE = geometry.GeometryRecipe(seeds=1, sequences=64)
 LEARNT = 0.001
 """Bits of a model that has learnt its task."""
@@ -171,7 +172,7 @@ def runs(tmp_path, monkeypatch):
     monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
     for study, changes in (
         (tunnel_bijection.TunnelBijection, {"alphabet": 5, "recall_steps": 3}),
-        (tunnel_hmm.TunnelHMM, {"states": 3, "length": 4, "stretch": 2}),
+        (tunnel_hmm.TunnelHMM, {"states": 3, "length": 4, "stretch": 2, "steep": STEEP}),
     ):
         recipe = dataclasses.replace(study.recipes[Tier.QUICK], **(SMALL | changes))
         monkeypatch.setattr(study, "recipes", MappingProxyType({Tier.QUICK: recipe}))

@@ -21,8 +21,15 @@ STUDIES = {
         "length": 3,
         "steep": hmm.SteepRecipe(states=2, length=3, layers=1, width=16, steps=2),
     },
-    architectures.TunnelMLP: {"alphabet": 4, "states": 2, "length": 3},
+    architectures.TunnelMLP: {
+        "seeds": 1,
+        "alphabet": 4,
+        "states": 2,
+        "length": 3,
+        "recall_steps": 2,
+    },
     architectures.TunnelPrimitives: {
+        "seeds": 1,
         "alphabet": 4,
         "states": 2,
         "length": 3,

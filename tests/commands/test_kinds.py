@@ -1,8 +1,5 @@
 """Commands × kinds of models: each works, or refuses with the reason and the command that fits."""
 
-from io import StringIO
-from pathlib import Path
-
 import pytest
 
 from bayesattn.commands.main import main
@@ -96,18 +93,9 @@ def models(tmp_path_factory):
     return folder / "site", row(*map(str, names))
 
 
-def save_nothing(figure, target, **options):
-    """Rendering takes most of a probe's time, and is tested with the figures."""
-    if isinstance(target, StringIO):
-        target.write("<svg><defs></defs></svg>")
-    else:
-        Path(target).write_bytes(b"")
-
-
 @pytest.fixture
-def names(models, tmp_path, monkeypatch):
+def names(models, tmp_path, monkeypatch, unrendered):
     installed, names = models
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", save_nothing)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(installed)
     monkeypatch.delenv("BAYESATTN_DEBUG", raising=False)

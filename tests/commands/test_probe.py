@@ -92,6 +92,7 @@ def test_table_page_and_json_of_a_transformer(runs, capsys, folder):
     assert {path.name for path in folder.iterdir()} == {"p.json", "page.html"}
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_folder_holds_everything_and_an_lstm_has_no_attention(runs, capsys, folder):
     assert command(runs / "lstm", *FEW, "--json", "-", "--out", "look") == 0
     whole = json.loads(capsys.readouterr().out)
@@ -216,6 +217,7 @@ def test_a_second_run_is_the_same(models, folder):
         assert (folder / "a" / name).read_bytes() == (folder / "b" / name).read_bytes(), name
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_several_models_stand_side_by_side(models, capsys):
     assert command(*models, *FAST, "--no-control", "--json", "-", "--layers", "all") == 0
     found = json.loads(capsys.readouterr().out)
@@ -230,6 +232,7 @@ def test_several_models_stand_side_by_side(models, capsys):
         assert not any("random init" in row["null"] for row in one["measurements"])
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_fresh_weights_instead(models, capsys):
     assert command(models[0], *FAST, "--random-init", "0", "--json", "-") == 0
     (one,) = json.loads(capsys.readouterr().out)["models"]
@@ -238,6 +241,7 @@ def test_fresh_weights_instead(models, capsys):
     assert one["entropy"] != one["entropy, random init"]
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_prompts_of_a_file_and_those_of_the_authors(models, capsys, folder):
     (folder / "mine.txt").write_text("\n".join(f"the number is {n} and" for n in range(9)))
     assert command(models[0], "--draws", "5", "--prompts", "mine.txt", "--json", "-") == 0
@@ -250,6 +254,7 @@ def test_prompts_of_a_file_and_those_of_the_authors(models, capsys, folder):
     assert one["prompts"]["prompts"] == 13 and one["skipped"] == {}
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_failed_measurement_does_not_lose_the_others(models, capsys, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("no such thing")
@@ -361,6 +366,7 @@ def test_mistakes_about_language_models_get_one_sentence(models, capsys, folder)
     assert "no more than 64" in mistake(capsys, one, "--prompts", "long.txt")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_models_of_both_kinds_share_a_page(runs, models, capsys, folder):
     assert command(runs / "lstm", models[0], *FEW, *FAST, "--out", "both") == 0
     out = capsys.readouterr().out

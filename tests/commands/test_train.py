@@ -1,6 +1,7 @@
 """Whatever a `BayesConfig` can be built with can be trained from both command lines."""
 
 from dataclasses import fields
+from functools import cache
 
 import pytest
 from transformers import PreTrainedConfig
@@ -50,11 +51,13 @@ CHOICES = {
 """What to type for each field of the config, and what it is then."""
 
 
+@cache  # most ask for what is built without options, too
 def lm(*words):
     language, _ = options("lm train", ["tiny", "--size", "nano", *words]).chosen()
     return language.build(load_tokenizer("bytes"), seed=0).config
 
 
+@cache
 def tunnel(*words):
     task, architecture, _ = options("tunnel train", ["bijection", *words]).chosen()
     return build(architecture, task, seed=0).body.config

@@ -1,5 +1,6 @@
 """What is saved is what is loaded, to the bit and in the right precision."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,16 +14,31 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from bayesattn.models import BayesForCausalLM, BayesModel
 from tests.models.common import PRIOR_NAMES, tiny_config, tiny_model, tokens
 
-HIDE = """
-import sys
+ELSEWHERE = """
+import json, sys
+from transformers import AutoModelForCausalLM
 
 class Hide:
     def find_spec(self, name, *_):
         if name == "bayesattn":
             raise ModuleNotFoundError("No module named 'bayesattn'", name=name)
 
+def refusal(**options):
+    try:
+        AutoModelForCausalLM.from_pretrained(source, **options)
+    except Exception as error:
+        return str(error)
+
+source, again, told = sys.argv[1:]
+plain = refusal()
 sys.meta_path.insert(0, Hide())
+missing = refusal(trust_remote_code=True)
+del sys.meta_path[0]
+assert "bayesattn" not in sys.modules
+AutoModelForCausalLM.from_pretrained(source, trust_remote_code=True).save_pretrained(again)
+json.dump([plain, missing], open(told, "w"))  # transformers asks its question on standard output
 """
+"""In a process that has not imported bayesattn, and cannot at first: how loading is refused."""
 OPTIONS = {
     "laplace": {"slopes": [0.3, 0.1, 0.01, 0.7]},
     "ggd": {"init": "mixed"},
@@ -171,33 +187,23 @@ def test_what_is_frozen_stays_frozen(settings, tmp_path):
         assert torch.equal(parameter, before[name]) is not expected[name], name
 
 
-def elsewhere(code: str, *, hidden: bool) -> subprocess.CompletedProcess[str]:
-    """Run in a process that has not imported bayesattn, or does not even have it."""
-    if hidden:
-        code = HIDE + code
-    environment = os.environ | {"HF_MODULES_CACHE": tempfile.mkdtemp(), "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
-
-
 def test_elsewhere_a_saved_model_says_what_it_needs(tmp_path):
     model = tiny_model()
     model.save_pretrained(tmp_path)
     card = (tmp_path / "README.md").read_text()
     assert "pip install bayesattn" in card and "import bayesattn" in card
-    load = f"AutoModelForCausalLM.from_pretrained({str(tmp_path)!r}, trust_remote_code=True)"
-    load = f"from transformers import AutoModelForCausalLM; model = {load}"
-    missing = elsewhere(load, hidden=True)
-    assert missing.returncode and "pip install bayesattn" in missing.stderr
-    again = tmp_path / "again"
-    found = elsewhere(f"{load}; model.save_pretrained({str(again)!r})", hidden=False)
-    assert found.returncode == 0, found.stderr
+    again, told = tmp_path / "again", tmp_path / "again.json"
+    environment = os.environ | {"HF_MODULES_CACHE": tempfile.mkdtemp(), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", ELSEWHERE, *map(str, (tmp_path, again, told))]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    plain, missing = json.loads(told.read_text())
+    assert "trust_remote_code=True" in plain
+    assert "pip install bayesattn" in missing
     same_state(AutoModelForCausalLM.from_pretrained(again), model)
+    told.unlink()
     names = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert {path.name for path in again.iterdir()} == names
-    plain = elsewhere(load.replace(", trust_remote_code=True", ""), hidden=False)
-    assert plain.returncode and "trust_remote_code=True" in plain.stderr
 
 
 def test_a_model_card_that_is_there_is_kept(tmp_path):

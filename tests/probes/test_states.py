@@ -131,14 +131,14 @@ def test_an_order_of_sources_alone_is_no_order_of_prompts(generator):
 def test_fresh_weights_have_no_entropy_axis():
     prompts = sample(small_subject(), length=8, candidates=40, each=8)
     beyond = 0
-    for seed in range(100):
+    for seed in range(40):
         subject = small_subject(1000 + seed, num_hidden_layers=2)
         seen = capture_prompts(subject, prompts.tokens, ["values", "logits"])
         bits = entropy_of(seen.logits)
         assert float(bits.std()) > 1e-3
         options = FEW | {"draws": 2, "sources": prompts.sources}
         beyond += entropy_axis([states.measure_states(seen.values[-1], bits, **options)])
-    assert beyond <= 5
+    assert beyond <= 2
 
 
 # n, d: share of PC 1, of PC 1 and 2, participation; derived, not reported

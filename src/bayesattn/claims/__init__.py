@@ -3,13 +3,12 @@
 from bayesattn.claims.registry import all_studies, find_study, register
 from bayesattn.errors import UserError
 from bayesattn.ledger.statement import Claim, Statement
-from bayesattn.ledger.study import Finding, Picture, Recipe, Study, Tier, Verdict
+from bayesattn.ledger.study import Picture, Recipe, Study, Tier
 from bayesattn.verdicts import Count, Kind, Value
 
 __all__ = [
     "Claim",
     "Count",
-    "Finding",
     "Kind",
     "Picture",
     "Recipe",
@@ -18,7 +17,6 @@ __all__ = [
     "Tier",
     "UserError",
     "Value",
-    "Verdict",
     "all_studies",
     "find_study",
     "register",

@@ -16,15 +16,12 @@ from bayesattn.claims.bam_passkeys import PasskeyRecipe
 from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.passkey import passkey
-from bayesattn.ledger.study import Finding, Picture, Study, Tier
+from bayesattn.ledger.study import Picture, Study, Tier
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.open import LanguageModel
 from bayesattn.priors import GeneralizedGaussian
-from bayesattn.stats import judge_all, judge_effect, judge_given
 
 SLOPE = 0.5
-NEEDED = 0.2
-"""Accuracy that the far heads must cost more than others."""
 LayerHead = tuple[int, int]
 
 
@@ -49,10 +46,6 @@ class FarHeads(Stored):
     def effect(self) -> float:
         """Accuracy that far heads cost more than others, at the farthest length."""
         return self.without_others[-1] - self.without_far[-1]
-
-    @property
-    def negative(self) -> float:
-        return float(np.mean([beta < 0 for beta in self.beta]))
 
 
 def _states(found: Mapping[int, FarHeads]) -> dict[str, list[float]]:
@@ -85,27 +78,6 @@ class BamFarHeads(Study[FarHeadsRecipe, FarHeads]):
             without_far=accuracies(recipe, seed, far),
             without_others=np.mean(controls, axis=0).tolist(),
         )
-
-    def judge(self, tier: Tier, found: Mapping[int, FarHeads]) -> Finding:
-        """Heads with β < 0 exist, and cost more than others at the farthest length."""
-        recipe = self.recipes[tier]
-        farthest = recipe.lengths[-1]
-        negative = [one.negative for one in found.values()]
-        effect = judge_effect([one.effect for one in found.values()], minimum=NEEDED)
-        parts = {
-            f"loss at {farthest} beyond the control's": effect,
-            "share of heads with β < 0": judge_effect(negative),
-        }
-        to_lose = judge_effect([one.as_trained[-1] for one in found.values()], minimum=NEEDED)
-        judgement = judge_given(f"accuracy at {farthest} as trained", to_lose, judge_all(parts))
-        states = "; ".join(
-            f"{state} {', '.join(f'{value:.2f}' for value in values)}"
-            for state, values in _states(found).items()
-        )
-        unit = f"accuracy lost at {farthest} beyond the control's"
-        note = f"Share of heads with β < 0: {np.mean(negative):.2f}. "
-        note += f"Accuracy at {', '.join(recipe.lengths)}: {states}."
-        return Finding(judgement, unit=unit, null=0.0, note=note, shown=effect)
 
     def draw(self, tier: Tier, found: Mapping[int, FarHeads]) -> list[Picture]:
         figure, (left, right) = panels(2)

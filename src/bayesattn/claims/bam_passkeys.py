@@ -14,8 +14,6 @@ prior may do without: moving, negative shapes, one of its own in every layer.
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from bayesattn.claims.exhibits import heatmap_exhibit
 from bayesattn.claims.language_models import (
     FROZEN,
@@ -29,17 +27,11 @@ from bayesattn.claims.panels import draw_lengths, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.lengths import token_lengths
 from bayesattn.evals.passkey import passkey
-from bayesattn.ledger.study import Exhibit, Finding, PartedStudy, Picture, Tier
+from bayesattn.ledger.study import Exhibit, PartedStudy, Picture, Tier
 from bayesattn.ledger.typed import Stored
-from bayesattn.stats import judge_all, judge_effect, judge_given
 
 FAILURES = 2
 """After so many lengths in a row without a correct answer, longer ones count as 0."""
-NEEDED = 0.8
-"""Accuracy at the farthest length, the lowest that was reported there; and at the training length,
-else nothing is judged."""
-AHEAD = 0.2
-"""By how much the published setting must lead the best other encoding."""
 ENCODINGS = tuple(name for name in VARIANTS if not name.startswith("GGD"))
 INITIALISATIONS = (UNIFORM, "GGD alibi, slow + SSMax", "GGD sampled, slow + SSMax", SOONER)
 """All heads uniform, all local, drawn at random, half local and half uniform."""
@@ -120,20 +112,6 @@ class PasskeyStudy(PartedStudy[PasskeyRecipe, Accuracy]):
 class BamRetrieval(PasskeyStudy):
     """Trains one model under many encodings and asks for passkeys at growing lengths."""
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        recipe = self.recipes[tier]
-        last = recipe.lengths[-1]
-        best = _best(found, [name for name in recipe.variants if name in ENCODINGS])
-        far = judge_effect(_farthest(found, recipe.judged), minimum=NEEDED)
-        lead = judge_effect(_lead(found, recipe.judged, best), minimum=AHEAD)
-        judgement = judge_given(
-            f"{recipe.judged} at the training length",
-            judge_effect(_inside(found, recipe.judged), minimum=NEEDED),
-            judge_all({f"{recipe.judged} at {last}": far, f"its lead over {best} at {last}": lead}),
-        )
-        unit, note = f"accuracy at {last}", _tell(recipe, found)
-        return Finding(judgement, unit=unit, null=1e-5, note=note, shown=far)
-
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         recipe = self.recipes[tier]
         groups = {
@@ -163,20 +141,6 @@ class BamRetrieval(PasskeyStudy):
 class BamInit(PasskeyStudy):
     """Trains one model from several initialisations and asks for passkeys at growing lengths."""
 
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        recipe = self.recipes[tier]
-        compared = [name for name in recipe.variants if name in INITIALISATIONS]
-        best = _best(found, [name for name in compared if name != UNIFORM])
-        ablest = max(compared, key=lambda name: sum(_inside(found, name)))
-        judgement = judge_given(
-            f"{ablest} at the training length",
-            judge_effect(_inside(found, ablest), minimum=NEEDED),
-            judge_effect(_lead(found, UNIFORM, best)),
-        )
-        unit = f"accuracy ahead of the best other initialisation at {recipe.lengths[-1]}"
-        note = f"The best other is {best}. {_tell(recipe, found)}"
-        return Finding(judgement, unit=unit, null=0.0, note=note)
-
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         recipe = self.recipes[tier]
         groups = {
@@ -186,35 +150,9 @@ class BamInit(PasskeyStudy):
         return [_draw(recipe, found, groups)]
 
 
-def _inside(found: Found, variant: str) -> list[float]:
-    return [one[variant].by_length[0] for one in found.values()]
-
-
-def _farthest(found: Found, variant: str) -> list[float]:
-    return [one[variant].by_length[-1] for one in found.values()]
-
-
-def _lead(found: Found, variant: str, other: str) -> list[float]:
-    """At the farthest length, by seed."""
-    return np.subtract(_farthest(found, variant), _farthest(found, other)).tolist()
-
-
-def _best(found: Found, variants: Sequence[str]) -> str:
-    """The first of those that are most accurate at the farthest length."""
-    return max(variants, key=lambda name: sum(_farthest(found, name)))
-
-
 def _means(found: Found, variants: Sequence[str]) -> dict[str, list[float]]:
     """Accuracy by length, means over seeds."""
     return {name: mean_curve(found, lambda one, v=name: one[v].by_length) for name in variants}
-
-
-def _tell(recipe: PasskeyRecipe, found: Found) -> str:
-    means = ", ".join(
-        f"{name} {by_length[0]:.2f} and {by_length[-1]:.2f}"
-        for name, by_length in _means(found, recipe.variants).items()
-    )
-    return f"Mean accuracy at the training length and at {recipe.lengths[-1]}: {means}."
 
 
 def _draw(recipe: PasskeyRecipe, found: Found, groups: Mapping[str, Sequence[str]]) -> Picture:

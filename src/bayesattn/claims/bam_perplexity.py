@@ -14,15 +14,11 @@ from bayesattn.claims.bam_passkeys import PasskeyRecipe
 from bayesattn.claims.panels import draw_lengths, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.evals.perplexity import held_out, perplexity
-from bayesattn.ledger.study import Finding, PartedStudy, Picture, Tier
+from bayesattn.ledger.study import PartedStudy, Picture, Tier
 from bayesattn.ledger.typed import Stored
-from bayesattn.ledger.words import tell_means
-from bayesattn.stats import judge_below
 
 REFERENCE = "RoPE"
 """What everyone trains with."""
-COMPARABLE = 1.05
-"""Perplexities within 5% count as comparable."""
 CORPUS = "pydoc"
 
 
@@ -66,21 +62,6 @@ class BamPerplexity(PartedStudy[PerplexityRecipe, Perplexities]):
             inside=inside.by_length()[-1]["perplexity"],
             by_window=windows,
             frequency=_by_frequency(pieces[:, 1:].flatten().numpy()),
-        )
-
-    def judge(self, tier: Tier, found: Found) -> Finding:
-        recipe = self.recipes[tier]
-        reference = [one[REFERENCE] for one in found.values()]
-        ratios = [one[recipe.judged].inside / one[REFERENCE].inside for one in found.values()]
-        seeds, variants = found.values(), recipe.variants
-        inside = tell_means({v: [one[v].inside for one in seeds] for v in variants}, ".3g")
-        far = tell_means({v: [one[v].by_window[-1] for one in seeds] for v in variants}, ".3g")
-        return Finding(
-            judge_below(ratios, limit=COMPARABLE),
-            unit=f"times the perplexity of {REFERENCE}",
-            null=sum(one.frequency for one in reference) / sum(one.inside for one in reference),
-            note=f"Perplexity at the training length: {inside}; in the last window of "
-            f"{recipe.stretch} training lengths: {far}.",
         )
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:

@@ -3,13 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from bayesattn.drawing import Picture
 from bayesattn.ledger.statement import Claim
 from bayesattn.ledger.trained import Training
 from bayesattn.ledger.typed import Stored, from_plain
-from bayesattn.stats import Interval, Judgement, Outcome
 from bayesattn.verdicts import Value
 
 
@@ -46,40 +45,6 @@ class Recipe(Stored):
         return {}
 
 
-class Verdict(Stored):
-    """What a study found."""
-
-    outcome: Outcome
-    measured: float
-    unit: str
-    interval: Interval | None
-    """None for an exact statement, which has no sampling error."""
-    null: float
-    """The same quantity where the claim is false by construction."""
-    reported: str
-    seeds: tuple[int, ...]
-    tier: Tier
-    reason: str
-    """Why this outcome, in one sentence."""
-    p: float | None = None
-    """Chance of so clear a verdict if the effect were just at the limit."""
-
-
-class Finding(NamedTuple):
-    """A judgement of a claim, with the words to tell it in."""
-
-    judgement: Judgement
-    """Decides."""
-    unit: str
-    """Of the number that is shown."""
-    null: float
-    """The same number where the claim is false."""
-    note: str = ""
-    """What else there is to say, after the reason."""
-    shown: Judgement | None = None
-    """The part whose number is shown, whichever part decides; the judgement's own if None."""
-
-
 R = TypeVar("R", bound=Recipe)
 M = TypeVar("M")
 P = TypeVar("P")
@@ -107,10 +72,6 @@ class Study(ABC, Generic[R, M]):
     def values(self, tier: Tier, one: M) -> Mapping[str, Value]:
         """What the result of one seed says about each statement, by the statement's name."""
         return {}
-
-    def judge(self, tier: Tier, found: Mapping[int, M]) -> Finding:
-        """What the results of all seeds say."""
-        raise NotImplementedError
 
     def draw(self, tier: Tier, found: Mapping[int, M]) -> list[Picture]:
         """Figures for the report."""
@@ -144,23 +105,6 @@ class Study(ABC, Generic[R, M]):
                     f"the statements of {self.claim.id} and what `values` gives differ in {wrong}"
                 )
         return {name: {seed: own[name] for seed, own in values.items()} for name in names}
-
-    def verdict(self, tier: Tier, found: Mapping[int, M]) -> Verdict:
-        """What `judge` finds, for the ledger."""
-        finding = self.judge(tier, found)
-        judgement, number = finding.judgement, finding.shown or finding.judgement
-        return Verdict(
-            outcome=judgement.outcome,
-            measured=number.value,
-            unit=finding.unit,
-            interval=number.interval,
-            null=finding.null,
-            reported="",
-            seeds=tuple(found),
-            tier=tier,
-            reason=f"{judgement.reason} {finding.note}".strip(),
-            p=judgement.p,
-        )
 
 
 class PartedStudy(Study[R, Mapping[str, P]]):

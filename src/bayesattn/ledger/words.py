@@ -1,9 +1,5 @@
 """How numbers and verdicts are written, on the terminal, in the README and on the page alike."""
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-
 from bayesattn.ledger.ledger import Row
 from bayesattn.ledger.statement import Statement
 from bayesattn.verdicts import Outcome
@@ -29,15 +25,6 @@ def number(value: float) -> str:
     mantissa, exponent = f"{value:.1e}".split("e")
     power = str(int(exponent)).translate(_SUPERSCRIPTS)
     return f"{mantissa.replace('-', '−')}×10{power}"
-
-
-def tell_means(values: Mapping[str, Sequence[float]], form: str = ".2f") -> str:
-    """The mean of each name.
-
-    >>> tell_means({"RoPE": [0.5, 0.7], "NoPE": [0.1, 0.2]})
-    'RoPE 0.60, NoPE 0.15'
-    """
-    return ", ".join(f"{name} {np.mean(own):{form}}" for name, own in values.items())
 
 
 def measured(own: Statement, row: Row) -> str:
