@@ -124,4 +124,4 @@ def test_the_table_and_the_figure_show_every_kind_and_length():
     assert rows[0]["1x"].startswith("0.40 (0.1")
     assert left.startswith("cwe needs at least 2,000")
     json.dumps(found.to_json())
-    assert "1.00 at 2x" in draw_ruler(found).description
+    assert "1.00 at 2x" in draw_ruler(found).alt

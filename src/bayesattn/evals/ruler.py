@@ -241,7 +241,7 @@ class _Reading:
 
 
 def _end_tokens(language_model: LanguageModel) -> set[int]:
-    config: Any = language_model.model.generation_config
+    config: Any = getattr(language_model.model, "generation_config", None)
     ends: Any = getattr(config, "eos_token_id", None) or language_model.tokenizer.eos_token_id
     return set(ends) if isinstance(ends, list) else {ends}
 

@@ -31,7 +31,8 @@ def test_a_reader_of_the_prompt_knows_every_answer_and_a_guesser_none(kind, toke
         made = problem(kind, tokenizer, LENGTHS[tokenizer], depth=depth, number=number)
         assert made.score(solve(kind, made.prompt)) == 1
         other = problem(kind, tokenizer, LENGTHS[tokenizer], number=number + 7)
-        assert made.score(solve(kind, other.prompt)) == 0
+        # ten common words of one prompt may be among those of another
+        assert made.score(solve(kind, other.prompt)) <= (0.3 if kind == "cwe" else 0)
         assert made.score("") == 0
 
 

@@ -59,7 +59,7 @@ def make_problem(
     seed: int = 0,
     number: int = 0,
 ) -> Problem:
-    """A prompt of at most `length` tokens, the same for the same arguments.
+    """A prompt of at most `length` tokens; what it hides is the same at every length.
 
     Args:
         name: one of `KINDS`.
@@ -71,6 +71,6 @@ def make_problem(
         number: of the prompt among those of this seed.
     """
     kind = registered("kind of prompt", name, KINDS)
-    digest = hashlib.sha256(f"{name} {seed} {length} {number}".encode()).digest()
+    digest = hashlib.sha256(f"{name} {seed} {number}".encode()).digest()
     draft = kind.make(material, Random(int.from_bytes(digest[:8], "little")), depth)
     return fit(name, draft, count, length)
