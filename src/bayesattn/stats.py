@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,10 +98,17 @@ def percentiles(resampled: Tensor, value: float | None = None) -> Interval:
     return Interval(float(low) - moved, float(high) - moved)
 
 
-def wilson_interval(successes: int, trials: int) -> Interval:
-    """Wilson score interval of a proportion, sensible at 0 and at `trials` successes too."""
+def wilson_interval(successes: float, trials: int) -> Interval:
+    """Wilson score interval of a proportion p = successes / trials, sensible at 0 and at 1, too.
+
+        (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
+
+    Trials may count in parts: numbers in [0, 1] vary no more than zeros and ones do.
+    """
     if not 0 <= successes <= trials or trials == 0:
         raise ValueError(f"successes must lie in 0..trials, not {successes} of {trials}")
-    test = _scipy_stats().binomtest(successes, trials)
-    interval = test.proportion_ci(confidence_level=LEVEL, method="wilson")
-    return Interval(float(interval.low), float(interval.high))
+    z2 = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2 / trials
+    share = successes / trials
+    half = (z2 * share * (1 - share) + z2**2 / 4) ** 0.5
+    low, high = ((share + z2 / 2 + side * half) / (1 + z2) for side in (-1, 1))
+    return Interval(0.0 if successes == 0 else low, 1.0 if successes == trials else high)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import socket
 import sys
 
 import pytest
@@ -69,3 +70,18 @@ def test_a_task_of_ones_own(tmp_path, monkeypatch):
     assert score.task == "capitals" and score.metric == "acc" and 0 <= score.value <= 1
     with pytest.raises(ValueError, match="lm-eval has no task 'nonsense'"):
         harness(model, ["nonsense"])
+
+
+@pytest.mark.skipif(not INSTALLED, reason="lm-eval is not installed: pip install bayesattn[eval]")
+@pytest.mark.filterwarnings("ignore")
+def test_our_ruler_is_a_task_that_needs_no_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(socket.socket, "connect", None)
+    tasks = ["offline_ruler_vt", "offline_ruler_fwe"]
+    found = harness(untrained(), tasks, limit=2, length=512)
+    assert [(score.task, score.metric, score.value) for score in found] == [
+        (task, "score", 0.0) for task in tasks
+    ]
+    assert [score.samples for score in found] == [2, 2]
+    with pytest.raises(ValueError, match="A prompt of cwe has at least"):
+        harness(untrained(), ["offline_ruler"], limit=1, length=512)

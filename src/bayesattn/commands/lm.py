@@ -66,7 +66,7 @@ class LanguageHarness(Asking):
 
     source: ModelName
     tasks: Annotated[str, arg(metavar="TASK,...")]
-    """Names of tasks, such as arc_easy,hellaswag."""
+    """Names of tasks, such as arc_easy,hellaswag, or offline_ruler_vt."""
     few_shot: Count = None
     """Examples in the prompt; as each task says if not given."""
     limit: Count = None

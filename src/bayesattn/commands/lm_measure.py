@@ -1,8 +1,9 @@
 """`bayesattn lm passkey` and `lm perplexity`: long contexts."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 import torch
 from rich.console import Console
@@ -33,7 +34,7 @@ SHOWN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Reading(Asking):
+class Reading(Asking):
     """What both commands share: which model reads, and how."""
 
     source: ModelName
@@ -54,7 +55,7 @@ class _Reading(Asking):
     """Draw what was found to this .svg, .png or .pdf."""
     json: JsonTarget = None
 
-    def _open(self) -> LanguageModel:
+    def open(self) -> LanguageModel:
         if self.figure is not None:
             check_format(self.figure)
         horizon = self.ssmax_horizon
@@ -62,12 +63,12 @@ class _Reading(Asking):
         return open_language(self.source, self.step, **changes)
 
     @property
-    def _limits(self) -> dict[str, Any]:
+    def limits(self) -> dict[str, Any]:
         return {"tolerance": self.tolerance, "memory": int(self.memory * GIBIBYTE)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguagePasskey(_Reading):
+class LanguagePasskey(Reading):
     """Hide a value in prompts of many lengths and depths, and count how often a model finds it.
 
     With --json FILE a measurement that was stopped goes on: type the same command again.
@@ -93,16 +94,13 @@ class LanguagePasskey(_Reading):
     """Stop after N lengths in a row without one correct answer, and leave out longer ones."""
 
     def run(self) -> int:
-        code = super().run()
-        if self._kept is not None:
-            self._kept.unlink()
-        return code
+        return run_kept(super().run, self._kept)
 
     def answer(self) -> Answer:
         with Console(stderr=True).status("loading"):
-            model = self._open()
+            model = self.open()
             maker = self._maker(model)
-        with Sofar(self._kept) as sofar:
+        with Sofar(self._kept, _line, passkey_table) as sofar:
             found = passkey(
                 model,
                 self.lengths,
@@ -114,7 +112,7 @@ class LanguagePasskey(_Reading):
                 give_up=self.give_up,
                 keep=self._kept,
                 report=sofar.update,
-                **self._limits,
+                **self.limits,
             )
         if self.figure is not None:
             from bayesattn.figures.language import draw_passkey
@@ -124,8 +122,7 @@ class LanguagePasskey(_Reading):
 
     @property
     def _kept(self) -> Path | None:
-        """Where answers are kept until all are there."""
-        return Path(f"{self.json}.part") if self.json not in (None, "-") else None
+        return kept_beside(self.json)
 
     def _maker(self, model: LanguageModel) -> NeedleMaker:
         haystack = None
@@ -136,7 +133,7 @@ class LanguagePasskey(_Reading):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguagePerplexity(_Reading):
+class LanguagePerplexity(Reading):
     """Measure perplexity by position in long texts, beside that of a short context."""
 
     length: Annotated[str, arg(metavar="32x|TOKENS")] = "8x"
@@ -154,12 +151,12 @@ class LanguagePerplexity(_Reading):
 
     def answer(self) -> Answer:
         with Console(stderr=True).status("reading"):
-            model = self._open()
+            model = self.open()
             length, window = (one_length(text, model.length) for text in (self.length, self.window))
             read = held_out if self.text is None else any_text
             settings: dict[str, Any] = {"most": self.sequences, "whole": self.whole}
             tokens = read(self.text or self.corpus, model.tokenizer, length, **settings)
-            found = perplexity(model, tokens, window=window, **self._limits)
+            found = perplexity(model, tokens, window=window, **self.limits)
             if self.figure is not None:
                 from bayesattn.figures.language import draw_perplexity
 
@@ -171,35 +168,67 @@ class LanguagePerplexity(_Reading):
         return Answer(found.to_json(), [title, perplexity_rows(found)])
 
 
-class Sofar:
-    """A bar for people; Ctrl-C shows what is known by then, and says how to go on."""
+def kept_beside(json: str | None) -> Path | None:
+    """Where answers are kept until all are there."""
+    return Path(f"{json}.part") if json not in (None, "-") else None
 
-    def __init__(self, kept: Path | None) -> None:
+
+def run_kept(run: Callable[[], int], kept: Path | None) -> int:
+    """Run, and forget the kept answers once all have been given."""
+    code = run()
+    if kept is not None:
+        kept.unlink()
+    return code
+
+
+Found = TypeVar("Found")
+
+
+class Sofar(Generic[Found]):
+    """A bar for people; Ctrl-C shows what is known by then, and says how to go on.
+
+    Args:
+        kept: file of answers, if there is one.
+        line: what stands beside the bar.
+        table: of what is known.
+    """
+
+    def __init__(
+        self,
+        kept: Path | None,
+        line: Callable[[Found], str],
+        table: Callable[[Found], list[Any]],
+    ) -> None:
         self._bar = make_bar()
         self._task = self._bar.add_task("reading", total=1.0)
-        self._kept, self._known = kept, None
+        self._kept, self._line, self._table = kept, line, table
+        self._known: Found | None = None
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
-    def update(self, found: Passkey, share: float) -> None:
+    def update(self, found: Found, share: float) -> None:
         self._known = found
-        lengths = found.by_length()[-SHOWN:]
-        text = ", ".join(f"{cell.requested}: {cell.correct} of {cell.total}" for cell in lengths)
-        self._bar.update(self._task, completed=share, description=text or "reading")
+        said = self._line(found) or "reading"
+        self._bar.update(self._task, completed=share, description=said)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._bar.stop()
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            if self._known is not None and self._known.cells:
-                Answer(None, passkey_table(self._known)).give(None)
+            if self._known is not None and self._line(self._known):
+                Answer(None, self._table(self._known)).give(None)
             after = (
                 "with --json FILE the same command would go on from here."
                 if self._kept is None
                 else f"what was answered is in {self._kept}, and the same command goes on."
             )
             raise KeyboardInterrupt(f"Stopped; {after}")
+
+
+def _line(found: Passkey) -> str:
+    lengths = found.by_length()[-SHOWN:]
+    return ", ".join(f"{cell.requested}: {cell.correct} of {cell.total}" for cell in lengths)
 
 
 def passkey_table(found: Passkey) -> list[Any]:

@@ -46,6 +46,7 @@ COMMANDS = {
     "lm generate": Command("lm:LanguageGenerate", "let a model continue a text"),
     "lm export": Command("lm:LanguageExport", "write a model for Hugging Face"),
     "lm passkey": Command("lm_measure:LanguagePasskey", "measure retrieval by length and depth"),
+    "lm ruler": Command("ruler:LanguageRuler", "measure thirteen tasks of long contexts"),
     "lm perplexity": Command("lm_measure:LanguagePerplexity", "measure perplexity by position"),
     "lm harness": Command("lm:LanguageHarness", "run tasks of lm-eval"),
     "lm priors": Command("lm:LanguagePriors", "show what each head's prior has learnt"),

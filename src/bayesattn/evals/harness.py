@@ -1,4 +1,8 @@
-"""Tasks of EleutherAI's lm-eval on any language model; the extra `bayesattn[eval]`."""
+"""Tasks of EleutherAI's lm-eval on any language model; the extra `bayesattn[eval]`.
+
+lm-eval's own RULER downloads texts and wants the name of a tokenizer. `offline_ruler_KIND` is ours
+(corpora/ruler): prompts for the tokenizer at hand, with room for the answer, and no network.
+"""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingImports=false
@@ -9,7 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bayesattn.corpora.ruler import KINDS, Material, Problem, make_problem
 from bayesattn.models.open import LanguageModel
+
+OFFLINE_RULER = "offline_ruler"
+"""Prefix of our own tasks; alone it stands for all of them."""
+PROMPTS = 20
+"""Of each of our own tasks; `limit` takes the first of them."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,7 @@ def harness(
 
     Args:
         language_model: what to measure.
-        tasks: names such as hellaswag or arc_easy.
+        tasks: names such as hellaswag or arc_easy; or offline_ruler, or offline_ruler_vt.
         few_shot: examples in the prompt; as each task says by default.
         limit: use only the first so many examples of each task.
         batch_size: sequences read together.
@@ -54,24 +64,65 @@ def harness(
     except ImportError:
         raise ValueError("lm-eval is not installed: pip install bayesattn[eval]") from None
     manager = TaskManager(include_path=None if folder is None else str(folder))
-    if unknown := [task for task in tasks if not manager.match_tasks([task])]:
+    own = {f"{OFFLINE_RULER}_{kind}": kind for kind in KINDS}
+    names = [one for task in tasks for one in (own if task == OFFLINE_RULER else [task])]
+    if unknown := [one for one in names if one not in own and not manager.match_tasks([one])]:
         raise ValueError(f"lm-eval has no task {unknown[0]!r}; `lm-eval ls tasks` lists them")
+    length = length or language_model.length
+    ready = [
+        _ruler_task(one, own[one], language_model, length) if one in own else one for one in names
+    ]
     model: Any = HFLM(
         pretrained=language_model.model,
         tokenizer=language_model.tokenizer,
         backend="causal",
         batch_size=batch_size,
-        max_length=length or language_model.length,
+        max_length=length,
     )
     found: Any = simple_evaluate(
         model=model,
-        tasks=list(tasks),
+        tasks=ready,
         num_fewshot=few_shot,
         limit=limit,
         task_manager=manager,
         log_samples=False,
     )
     return [score for task, numbers in found["results"].items() for score in _scores(task, numbers)]
+
+
+def _ruler_task(name: str, kind: str, language_model: LanguageModel, length: int) -> dict[str, Any]:
+    """A task in the form that lm-eval's YAML files have, with functions where they have strings."""
+    from datasets import Dataset
+
+    tokenizer: Any = language_model.tokenizer
+    material, room = Material(), KINDS[kind].tokens
+
+    def count(text: str) -> int:
+        return len(tokenizer(text, verbose=False)["input_ids"])
+
+    def documents(**_: Any) -> dict[str, Any]:
+        made = [
+            make_problem(kind, material, count, length - room, depth=n / (PROMPTS - 1), number=n)
+            for n in range(PROMPTS)
+        ]
+        rows = [{"prompt": one.prompt, "answers": list(one.answers)} for one in made]
+        return {"test": Dataset.from_list(rows)}
+
+    def results(document: dict[str, Any], written: list[str]) -> dict[str, float]:
+        asked = Problem(document["prompt"], tuple(document["answers"]), 0)
+        return {"score": asked.score(written[0])}
+
+    return {
+        "task": name,
+        "custom_dataset": documents,
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": lambda document: document["prompt"],
+        "doc_to_target": lambda document: ", ".join(document["answers"]),
+        "process_results": results,
+        "metric_list": [{"metric": "score", "aggregation": "mean", "higher_is_better": True}],
+        "generation_kwargs": {"do_sample": False, "max_gen_toks": room, "until": []},
+    }
 
 
 def _scores(task: str, numbers: dict[str, Any]) -> list[Score]:

@@ -208,7 +208,7 @@ class _Asking:
         model = self.language_model
         return {
             "model": model.name,
-            "identity": _identity(model.model),
+            "identity": identity_of(model.model),
             "scoring": self.scoring,
             "tolerance": self.tolerance,
         }
@@ -302,7 +302,7 @@ def _key(prompt: Tensor, answer: Tensor) -> str:
     return sha256(tokens.numpy().tobytes()).hexdigest()[:16]
 
 
-def _identity(model: PreTrainedModel) -> str:
+def identity_of(model: PreTrainedModel) -> str:
     """A hash of the settings of a model, and of some numbers of every tensor."""
     settings = {**model.config.to_dict(), "_name_or_path": None}
     digest = sha256(json.dumps(settings, sort_keys=True, default=str).encode())

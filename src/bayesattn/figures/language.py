@@ -10,6 +10,7 @@ import numpy as np
 from bayesattn.drawing import COLOURS, DASHED, GREY, Picture, add_colour_bar, new_figure
 from bayesattn.evals.passkey import Passkey
 from bayesattn.evals.perplexity import Perplexity
+from bayesattn.evals.ruler import Ruler
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,3 +96,33 @@ def draw_perplexity(found: Perplexity) -> Picture:
     )
     said = f"It is {rows[0]['perplexity']:.3g} in the first window, {rows[-1]['perplexity']:.3g} "
     return Picture("perplexity", figure, caption, f"{caption} {said}in the last.")
+
+
+def draw_ruler(found: Ruler) -> Picture:
+    """Scores by kind and length; a cell that does not fit is empty."""
+    kinds = list(dict.fromkeys(cell.kind for cell in found.cells))
+    lengths = {cell.requested: cell.longest for cell in found.cells}
+    names = list(lengths)
+    grid = np.full((len(kinds), len(names)), np.nan)
+    for cell in found.cells:
+        grid[kinds.index(cell.kind), names.index(cell.requested)] = cell.score
+    size = (3.4 + 0.75 * len(names), 1.2 + 0.32 * len(kinds))
+    with new_figure(*size, f"{found.model}: RULER, offline") as figure:
+        ax: Axes = cast(Any, figure.subplots())
+        image = ax.imshow(grid, aspect="auto", cmap="Blues", vmin=0, vmax=1)
+        for (row, column), score in np.ndenumerate(grid):
+            if not np.isnan(score):
+                colour = "white" if score > 0.6 else "black"
+                ax.text(column, row, f"{score:.2f}", ha="center", va="center", color=colour)
+        ax.set_xticks(range(len(names)), [f"{name}\n{lengths[name]:,}" for name in names])
+        ax.set_yticks(range(len(kinds)), kinds)
+        ax.tick_params(labelsize="small", length=0)
+        ax.set(xlabel="length of the prompt (tokens)")
+        ax.spines[["left", "bottom"]].set_visible(False)
+        add_colour_bar(image, ax, pad=0.02, ticks=(0, 0.5, 1))
+    caption = (
+        "Share of answers that greedy continuations hold, by kind and length of the prompt "
+        f"({found.cells[0].total} prompts a cell). Training length: {found.trained:,} tokens."
+    )
+    means = ", ".join(f"{score:.2f} at {name}" for name, (score, _) in found.means().items())
+    return Picture("ruler", figure, caption, f"{caption} Means over kinds: {means}.")

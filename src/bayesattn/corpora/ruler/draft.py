@@ -1,0 +1,98 @@
+"""A prompt that can be made longer: as many units of filler as fit into a length.
+
+    prompt(n) = what comes first · n units of filler with the rest among them · question
+
+The whole prompt goes through the tokenizer, as a user's would, so that lengths are exact for any
+tokenizer, whatever it does where pieces meet.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bayesattn.corpora.text import CorpusError
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A prompt whose filler is open, and what should follow it."""
+
+    write: Callable[[int], str]
+    """The prompt with so many units of filler; more units never make it shorter."""
+    answers: tuple[str, ...]
+    """Strings that the continuation should hold; the score is the share that it does."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A prompt of one length."""
+
+    prompt: str
+    answers: tuple[str, ...]
+    tokens: int
+    """Of the prompt, as the tokenizer counts them."""
+
+    def score(self, continuation: str) -> float:
+        """Share of the answers in the continuation, in upper or lower case."""
+        return sum(self.holds(one, continuation) for one in self.answers) / len(self.answers)
+
+    def holds(self, answer: str, continuation: str) -> bool:
+        return answer.lower() in continuation.lower()
+
+
+class TooShort(CorpusError):
+    """A length into which not even a prompt without filler fits."""
+
+    def __init__(self, kind: str, length: int, least: int) -> None:
+        super().__init__(
+            f"A prompt of {kind} has at least {least} tokens with this tokenizer and does not fit "
+            f"into {length}: choose {least} or more."
+        )
+        self.least = least
+
+
+def fit(kind: str, draft: Draft, count: Callable[[str], int], length: int) -> Problem:
+    """The longest prompt of at most `length` tokens.
+
+    Args:
+        kind: for messages.
+        draft: what to fill.
+        count: tokens of a text.
+        length: largest number of tokens.
+    """
+    low, (prompt, tokens) = 0, _written(draft, count, 0)
+    if tokens > length:
+        raise TooShort(kind, length, tokens)
+    high: int | None = None
+    units = 16
+    while high is None or high - low > 1:
+        text, counted = _written(draft, count, units)
+        if counted > length:
+            high = units
+        else:
+            if high is None and units > 2 * length:  # a unit that has no tokens would never end
+                raise CorpusError(
+                    f"The filler of {kind} has no tokens: give text with words in it."
+                )
+            low, prompt, tokens = units, text, counted
+        # tokens grow about linearly; where that overshoots, halving ends it
+        each = counted / units
+        guess = low + max(1, int((length - tokens) / each * (0.99 if high is None else 1.0)))
+        units = guess if high is None or guess < high else (low + high + 1) // 2
+        if high is not None and units >= high:
+            units = high - 1
+    return Problem(prompt, draft.answers, tokens)
+
+
+def _written(draft: Draft, count: Callable[[str], int], units: int) -> tuple[str, int]:
+    prompt = draft.write(units)
+    return prompt, count(prompt)
+
+
+def spread(filler: Sequence[str], inserts: Sequence[tuple[int, str]]) -> list[str]:
+    """`filler` with each insert before the unit of its place; equal places keep their order."""
+    pieces: list[str] = []
+    last = 0
+    for place, text in sorted(inserts, key=lambda insert: insert[0]):
+        pieces += [*filler[last:place], text]
+        last = place
+    return [*pieces, *filler[last:]]
