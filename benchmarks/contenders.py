@@ -83,8 +83,8 @@ class Contender:
                 learned,
                 exact,
             )
-        options = options | {"kernel": self.kernel}
-        return lambda q, k, v: attend(q, k, v, **options), learned, exact
+        whole: dict[str, Any] = {**options, "kernel": self.kernel}
+        return lambda q, k, v: attend(q, k, v, **whole), learned, exact
 
 
 @dataclass(frozen=True)
@@ -111,15 +111,19 @@ class Exact:
         return torch.cat(out, dim=2)
 
 
+def _priors_of(kernel: str, priors: Sequence[PriorName]) -> list[PriorName]:
+    return [*priors, _SCORE] if kernel == "blocked" else [*priors]
+
+
 def contenders(
-    kernels: list[str], priors: list[PriorName], temperatures: list[Temperature]
+    kernels: Sequence[str], priors: list[PriorName], temperatures: list[Temperature]
 ) -> list[Contender]:
     """Plain attention, and whatever there is of the kernels with these priors."""
     found = [
         Contender(kernel, prior, temperature)
         for kernel in kernels
         if kernel != REFERENCE
-        for prior in ([*priors, _SCORE] if kernel == "blocked" else priors)
+        for prior in _priors_of(kernel, priors)
         for temperature in temperatures
     ]
     return [Contender(REFERENCE, "uniform"), *(c for c in found if c.exists)]

@@ -111,8 +111,9 @@ def _is_a(kind: Any, value: object) -> bool:
         return type(value) in map(type, inner)
     if kind in (int, float):
         numbers = (int, float) if kind is float else int
-        known = isinstance(value, numbers) and not isinstance(value, bool)
-        return known and (isinstance(value, float) or abs(value) <= MOST)
+        if not isinstance(value, numbers) or isinstance(value, bool):
+            return False
+        return isinstance(value, float) or abs(value) <= MOST
     if kind in (str, bool, type(None), None):
         return value is None if kind in (type(None), None) else isinstance(value, kind)
     if origin is tuple or origin is list:  # JSON has lists only

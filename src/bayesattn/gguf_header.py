@@ -119,7 +119,8 @@ class _Reader:
         if not isinstance(step, int) or step < 1 or step & (step - 1):
             raise HeaderError(f"its tensors are said to be aligned at {step} bytes")
         begin = -(-self.at // step) * step
-        return Header(Path(path), found, {name: self.placed(begin, *at) for name, *at in table})
+        placed = {name: self.placed(begin, shape, *at) for name, shape, *at in table}
+        return Header(Path(path), found, placed)
 
     def require(self, size: int, what: str) -> None:
         """Refuse what would reach beyond the end of the file."""

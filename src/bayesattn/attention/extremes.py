@@ -43,9 +43,9 @@ def finite(*tensors: Tensor) -> bool:
     return all(bool(x.isfinite().all()) for x in tensors)
 
 
-def cleaned(*tensors: Tensor) -> tuple[Tensor, ...]:
+def cleaned(*tensors: Tensor) -> list[Tensor]:
     """The tensors in float64, with 0 for vectors that are not finite."""
-    return tuple(x.masked_fill(~_sound(x)[..., None], 0.0).double() for x in tensors)
+    return [x.masked_fill(~_sound(x)[..., None], 0.0).double() for x in tensors]
 
 
 def spoilt(q: Tensor, k: Tensor, v: Tensor, parts: Sequence[Visibility]) -> Tensor:

@@ -218,7 +218,8 @@ def _again(
     sound, certified = extremes.finite(q, *read), isinstance(found, Certified)
     if not certified and (kernel == "flex" or q[..., 0].numel() * k.shape[2] <= _FEW):
         kernel = "dense"
-    made = compute(*extremes.cleaned(q, k, v), kernel)
+    q_clean, k_clean, v_clean = extremes.cleaned(q, k, v)
+    made = compute(q_clean, k_clean, v_clean, kernel)
     if not extremes.finite(made if isinstance(made, Tensor) else made.output):
         raise ValueError(
             "scores are infinite even in float64: scale q and k down, or see what score_mod returns"
@@ -230,6 +231,7 @@ def _again(
         output, wide = made.output.to(q.dtype) + lost[..., None], found[1].dtype
         rounding = torch.finfo(q.dtype).eps * made.output.abs().amax((2, 3))
         return Certified(output, (made.bound + rounding).to(wide))
+    assert isinstance(found, Decomposed)
     cast = zip(made, found, strict=True)
     return Decomposed(*(x.to(old.dtype) + lost[..., None] for x, old in cast))
 
@@ -252,7 +254,7 @@ def _attend(
     output = _computed(q, k, v, terms, kernel, skip, tolerance)
     assert isinstance(output, Tensor)  # bounds have no gradients
     if output.requires_grad:
-        output.register_hook(extremes.refuse_second(kernel))
+        output.register_hook(extremes.refuse_second(kernel))  # pyright: ignore[reportUnknownMemberType]
     return output
 
 

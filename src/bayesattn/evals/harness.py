@@ -6,6 +6,7 @@ lm-eval's own RULER downloads texts and wants the name of a tokenizer. `offline_
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingImports=false
+# pyright: reportMissingTypeStubs=false, reportUnknownLambdaType=false
 # (lm-eval has no types, and may not be installed)
 
 from collections.abc import Sequence
@@ -72,14 +73,16 @@ def harness(
     ready = [
         _ruler_task(one, own[one], language_model, length) if one in own else one for one in names
     ]
-    model: Any = HFLM(
+    make: Any = HFLM
+    model = make(
         pretrained=language_model.model,
         tokenizer=language_model.tokenizer,
         backend="causal",
         batch_size=batch_size,
         max_length=length,
     )
-    found: Any = simple_evaluate(
+    evaluate: Any = simple_evaluate
+    found = evaluate(
         model=model,
         tasks=ready,
         num_fewshot=few_shot,

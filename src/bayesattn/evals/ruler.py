@@ -8,6 +8,10 @@ Intervals are Wilson's with as many trials as prompts; for kinds with several an
 safe side, since shares vary less than right or wrong.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (torch and tokenizers leave some members untyped)
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256

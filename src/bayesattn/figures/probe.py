@@ -330,7 +330,11 @@ def _explain_lines(
     if len(names) == 1:
         names = ["the model"]
     measured = [x for layers in by_model.values() for layer in layers for x in layer.values()]
-    for name, words, style in ((CONTROL, "fresh weights", "--"), (null, str(null), ":")):
+    kinds: list[tuple[str | None, str, Any]] = [
+        (CONTROL, "fresh weights", "--"),
+        (null, str(null), ":"),
+    ]
+    for name, words, style in kinds:
         if any(name in x.nulls for x in measured):
             colour = COLOURS[0] if name == CONTROL and len(by_model) == 1 else GREY
             lines.append(Line2D([], [], color=colour, linestyle=style, lw=1))

@@ -165,7 +165,7 @@ class _Retrofitted:
     def from_pretrained(cls, *args: Any, config: Any = None, **kwargs: Any) -> Any:
         """The host with its priors, all as saved; arguments as of transformers."""
         if config is None:
-            place = kwargs.get("pretrained_model_name_or_path", args[0] if args else None)
+            place: Any = kwargs.get("pretrained_model_name_or_path", args[0] if args else None)
             config = RetrofitConfig.from_pretrained(place)
         host = cls.host(config)
         wants_report = kwargs.pop("output_loading_info", False)
@@ -233,7 +233,7 @@ def _with_priors(host: type[PreTrainedModel], config: RetrofitConfig) -> Any:
         @classmethod
         def of_config(cls, kind: type[PreTrainedModel], **kwargs: Any) -> Any:
             model = cls._from_config(config.text_config, **kwargs)
-            model.__class__ = kind
+            model.__class__ = kind  # pyright: ignore[reportAttributeAccessIssue]
             return model
 
         @torch.no_grad()

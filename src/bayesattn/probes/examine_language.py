@@ -252,7 +252,9 @@ def first_findings(observed: Observed, draws: int = DRAWS) -> list[Finding]:
         return [measure_layer_keys(own, {}, observed.width) for own in observed.keys]
 
     def attention() -> Depth | None:
-        return observed.rows and measure_depth(observed.rows, None, draws=draws)
+        if observed.rows is None:
+            return None
+        return measure_depth(observed.rows, None, draws=draws)
 
     depth = attempt(skipped, "attention", attention)
     return _of_layers(attempt(skipped, "keys", keys) or [], depth)

@@ -152,7 +152,7 @@ def _beside(measured: Measured) -> str:
 
 
 def of_sula(found: SulaFound) -> Headlines:
-    """Calibration, movement and cut."""
+    """Calibration and movement."""
     said: Headlines = {}
     main = [x for x in found.calibration if x.condition == MAIN and x.shots is None]
     for one in main:
@@ -176,12 +176,6 @@ def of_sula(found: SulaFound) -> Headlines:
     if parts:
         said["movement"] = [
             f"The main axis of the values follows the evidence with |ρ| = {', and '.join(parts)}."
-        ]
-    if found.intervention is not None:
-        cost = found.intervention.against.divergence
-        said["intervention"] = [
-            f"A cut of the axis costs {number(cost.value)} bits, a cut of a random axis "
-            f"{number(cost.random)}."
         ]
     return said
 

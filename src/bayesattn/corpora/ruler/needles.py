@@ -96,7 +96,8 @@ class Others:
 
     def __init__(self, seed: int, keys: Literal["words", "uuids"], values: Value) -> None:
         self._random = Random(seed)
-        self._keys, self._values = different_values(keys, self._random), values
+        self._keys = different_values(keys, self._random)
+        self._values: Value = values
         self._made: list[str] = []
 
     def body(self, units: int, needles: list[tuple[float, str]]) -> str:

@@ -56,7 +56,8 @@ def differentiate_tilted(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradien
     total = Gradients(dq, dk, dv, dtable, dtemper, ddecay)
     for some in alike(piece):
         escaped = None if slopes.escaped is None else slopes.escaped[:, some]
-        own = Slopes(*(x[:, some] for x in slopes[:3]), escaped)
+        grad, out, evidence = (x[:, some] for x in slopes[:3])
+        own = Slopes(grad, out, evidence, escaped)
         found = _differentiate(piece.heads(some), own, skip=skip)
         for whole, part in zip(total, found, strict=True):
             if whole is not None and part is not None:

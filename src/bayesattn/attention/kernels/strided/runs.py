@@ -94,8 +94,7 @@ def differentiate_runs(
                 sums[0][queries][:, heads] = found[0]
                 for total, part in zip(sums[1:], found[1:3], strict=True):
                     _add_heads(total[keys], part, heads, num_heads)
-                if found[3] is not None:
-                    dtable[heads] += found[3]
+                dtable[heads] += found[3]
                 for total, factor in zip(dfactors, found[4:], strict=True):
                     if factor is not None:
                         _add(total, group, run, heads, factor)
