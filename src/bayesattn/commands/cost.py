@@ -134,15 +134,15 @@ def counted(counter: FlopCounterMode, config: BayesConfig, length: int, batch: i
     return counter.get_total_flops() + inside
 
 
-def matmul_speed() -> float:
+def matmul_speed(size: int = 1024, rounds: int = 5) -> float:
     """Operations per second of a large product, the best of a few."""
-    a, b = torch.randn(2, 1024, 1024)
+    a, b = torch.randn(2, size, size)
     best = float("inf")
-    for _ in range(5):
+    for _ in range(rounds):
         start = perf_counter()
         torch.mm(a, b)
         best = min(best, perf_counter() - start)
-    return 2 * 1024**3 / best
+    return 2 * size**3 / best
 
 
 def _text(cell: str | float) -> str:

@@ -52,8 +52,6 @@ class Sizes(NamedTuple):
 
 
 CHAIN = Sizes(20, 10, 15, 8)
-STAY = 0.3
-"""Probability of staying at a symbol."""
 START = 0.1
 """Standard deviation of the weights before training."""
 
@@ -70,7 +68,9 @@ def initial_weights(
     )
 
 
-def chain_problem(length: int, generator: Generator, sequences: int | None = None) -> Problem:
+def chain_problem(
+    length: int, generator: Generator, sequences: int | None = None, stay: float = 0.3
+) -> Problem:
     """Fresh paths of the sticky chain, causal.
 
     Args:
@@ -78,8 +78,9 @@ def chain_problem(length: int, generator: Generator, sequences: int | None = Non
         generator: of the paths and the noise; the means of the symbols are always the same.
         sequences: None gives [T, d_x], a number [sequences, 1, T, d_x], so that several weights
             [R, ...] can be tested on all sequences at once.
+        stay: probability of staying.
     """
-    chain = StickyChain(symbols=CHAIN.outcomes, stay=STAY, length=length, width=CHAIN.x)
+    chain = StickyChain(symbols=CHAIN.outcomes, stay=stay, length=length, width=CHAIN.x)
     batch = chain.sample(sequences or 1, generator)
     future = torch.full((length, length), -math.inf).triu(1)
     if sequences is None:
@@ -87,7 +88,7 @@ def chain_problem(length: int, generator: Generator, sequences: int | None = Non
     return Problem(batch.inputs[:, None], batch.labels[:, None], future)
 
 
-def chain_floor(stay: float = STAY) -> float:
+def chain_floor(stay: float = 0.3) -> float:
     """H(y_t | y_{t-1}) in nats: no predictor of a long fresh sequence does better."""
     return StickyChain(symbols=CHAIN.outcomes, stay=stay).conditional_entropy * math.log(2)
 

@@ -78,11 +78,11 @@ class Ablations:
         return next(x for x in self.losses if (x.part, x.layer, x.head, x.kind) == wanted)
 
 
-def all_cuts(parts: Anatomy) -> list[Cut]:
+def all_cuts(parts: Anatomy, kinds: Sequence[Kind] = KINDS) -> list[Cut]:
     """Every head, every sublayer and every layer of a model."""
     cuts: list[Cut] = []
     for at, layer in enumerate(parts.layers):
-        for kind in KINDS:
+        for kind in kinds:
             if layer.attention is not None:
                 cuts += [
                     Cut(part="head", layer=at, head=head, kind=kind)
@@ -95,15 +95,17 @@ def all_cuts(parts: Anatomy) -> list[Cut]:
     return cuts
 
 
-def measure_ablations(model: nn.Module, batch: Batch, *, random_cuts: int = 3) -> Ablations:
-    """The loss from each part taken away alone, all on the same sequences.
+def measure_ablations(
+    model: nn.Module, batch: Batch, cuts: Sequence[Cut] | None = None, *, random_cuts: int = 3
+) -> Ablations:
+    """The loss from each cut alone, all on the same sequences.
 
-    Beside the heads of a layer stand, as a null, `random_cuts` random head-sized subspaces of the
-    head outputs: what that much of anything costs.
+    Without `cuts`, everything there is to take away. Beside the heads of a layer stand, as a null,
+    `random_cuts` random head-sized subspaces of the head outputs: what that much of anything costs.
     """
     require_samples("sequences", len(batch.inputs), FEWEST_SEQUENCES)
     parts = anatomy(model)
-    cuts = all_cuts(parts)
+    cuts = all_cuts(parts) if cuts is None else cuts
     whole = replacements(model, batch.inputs, cuts)
     before = errors(model, batch)
     losses: list[Loss] = []

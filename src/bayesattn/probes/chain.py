@@ -57,6 +57,7 @@ def measure_chain(
     *,
     hops: int | None = None,
     sequences: int = 1024,
+    seed: int = EVAL_SEED,
 ) -> ChainGeometry:
     """The way to the answer in sequences that ask for `hops` hops, all of the tunnel's by default.
 
@@ -66,7 +67,7 @@ def measure_chain(
     hops = tunnel.hops if hops is None else hops
     if not 1 <= hops <= tunnel.hops:
         raise ValueError(f"this tunnel has 1 to {tunnel.hops} hops, not {hops}")
-    batch = tunnel.sample(sequences, Generator().manual_seed(EVAL_SEED))
+    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
     train, test = split(sequences)
     chosen = batch.metadata["hops"][test] == hops
     if not bool(chosen.any()):

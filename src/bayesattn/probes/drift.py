@@ -57,15 +57,15 @@ class Path:
         """Step at which a curve has come to within `share` of its end; see `settling_step`."""
         return settling_step(self.steps, self.curves[kind], share)
 
-    def reaching(self, kind: str) -> float:
-        """Step from which on a curve that falls stays below `TWICE` its end."""
+    def reaching(self, kind: str, times: float = TWICE) -> float:
+        """Step from which on a curve that falls stays below `times` its end."""
         curve = self.curves[kind]
         whole = abs(curve[0] - curve[-1]) or 1.0
-        return settling_step(self.steps, curve, (TWICE - 1) * abs(curve[-1]) / whole)
+        return settling_step(self.steps, curve, (times - 1) * abs(curve[-1]) / whole)
 
-    def dissociation(self, slow: str) -> float:
-        """log2 of how much later `slow` settles than attention."""
-        return math.log2(self.settling(slow) / self.settling("attention"))
+    def dissociation(self, slow: str, fast: str = "attention") -> float:
+        """log2 of how much later `slow` settles than `fast`."""
+        return math.log2(self.settling(slow) / self.settling(fast))
 
     def precision(self) -> float:
         """log2 of how much later the entropy error is right than attention is settled."""
@@ -104,7 +104,7 @@ class Drift:
         return found
 
 
-def measure_drift(run: Run, *, sequences: int = 128) -> Drift:
+def measure_drift(run: Run, *, sequences: int = 128, seed: int = EVAL_SEED) -> Drift:
     """Follow the training of `run` through the checkpoints it kept."""
     steps = milestones(run)
     if len(steps) < FEWEST_CHECKPOINTS:
@@ -113,7 +113,7 @@ def measure_drift(run: Run, *, sequences: int = 128) -> Drift:
         raise NotApplicableError(f"the run kept {kept}: train with --dynamics to follow a training")
     final, tunnel = open_tunnel(run, steps[-1])
     anatomy(final).require_attention()
-    batch = tunnel.sample(sequences, Generator().manual_seed(EVAL_SEED))
+    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
     models = [open_tunnel(run, step)[0] for step in steps[:-1]]
     return follow(steps, [*models, final], batch)
 

@@ -106,12 +106,13 @@ def key_frame(
     tokens: str = "tokens",
     *,
     permutations: int = PERMUTATIONS,
+    seed: int = 0,
 ) -> KeyFrame:
     """The frame that `keys` [n, d] form. Small p: more orthogonal than shuffled coordinates."""
     count, width = keys.shape
     require_samples(f"keys of {tokens}", count, FEWEST_TOKENS)
     keys = keys.double()
-    generator = Generator().manual_seed(0)
+    generator = Generator().manual_seed(seed)
     shuffled = shuffled_columns(keys, permutations, generator)
     directions = torch.randn(permutations, count, width, generator=generator, dtype=torch.float64)
     return KeyFrame(

@@ -64,7 +64,7 @@ def explained(error: Tensor, spread: Tensor) -> Measured:
     return Measured(value=float(1 - error.sum() / spread.sum()), interval=interval)
 
 
-def decode(x: Tensor, y: Tensor, *, permutations: int = 99) -> Measured:
+def decode(x: Tensor, y: Tensor, *, permutations: int = 99, seed: int = 0) -> Measured:
     """Held-out R² of y [N, S, c] from x [N, S, d], beside targets of other sequences.
 
     The null fits targets that were exchanged between sequences at every step: it keeps what the
@@ -73,8 +73,10 @@ def decode(x: Tensor, y: Tensor, *, permutations: int = 99) -> Measured:
     train, test = split(len(x))
     y = y.double()
     found = r_squared(fit(x[train], y[train]), x[test], y[test])
-    own = torch.arange(len(y))[:, None].expand(y.shape[:2])
-    orders = shuffled_columns(own, permutations, Generator().manual_seed(0))
+    generator = Generator().manual_seed(seed)
+    orders = shuffled_columns(
+        torch.arange(len(y))[:, None].expand(y.shape[:2]), permutations, generator
+    )
     steps = torch.arange(y.shape[1])
     others = torch.stack([y[order, steps] for order in orders], dim=-2)  # [N, S, M, c]
     flat = others.flatten(2)
@@ -139,7 +141,14 @@ def readable(states: Tensor, bits: Tensor) -> Tensor:
     )
 
 
-def order(x: Tensor, bits: Tensor, groups: Tensor | None = None) -> Measured | None:
+def order(
+    x: Tensor,
+    bits: Tensor,
+    groups: Tensor | None = None,
+    *,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> Measured | None:
     """|Spearman| of x and bits [N] given `groups` [N], beside bits exchanged inside groups.
 
     None where one of the two does not vary inside any group.
@@ -149,7 +158,7 @@ def order(x: Tensor, bits: Tensor, groups: Tensor | None = None) -> Measured | N
     if len(x) < FEWEST_PROMPTS or min(float(z.square().mean()) for z in (a, b)) < NO_SPREAD:
         return None
     value = float(correlation(a, b).abs())
-    exchanged = b[shuffled_inside(groups, PERMUTATIONS, Generator().manual_seed(0))]
+    exchanged = b[shuffled_inside(groups, permutations, Generator().manual_seed(seed))]
     null = correlation(a, exchanged).abs()
     resampled = correlation(a, b, resampling_weights(len(x), ORDER_RESAMPLES))
     measured = Measured(value=value, interval=percentiles(resampled.abs()))

@@ -35,12 +35,15 @@ def word(kind: Kind, outcome: Outcome) -> str:
     return {Outcome.YES: yes, Outcome.NO: no}.get(outcome, "undecided")
 
 
-def holm(chances: Sequence[float | None], *, m: int | None = None) -> list[bool]:
-    """Which verdicts stand together (Holm 1979): the chance that any is luck is at most `ERROR`.
+def holm(
+    chances: Sequence[float | None], *, m: int | None = None, error: float = ERROR
+) -> list[bool]:
+    """Which verdicts stand together (Holm 1979): the chance that any is luck is at most `error`.
 
     Args:
         chances: p of each statement; None, where nothing was decided, never stands.
         m: how many statements there are; those without p count, too.
+        error: for the family.
     """
     total = len(chances) if m is None else m
     if total < len(chances):
@@ -48,7 +51,7 @@ def holm(chances: Sequence[float | None], *, m: int | None = None) -> list[bool]
     known = sorted((p, at) for at, p in enumerate(chances) if p is not None)
     stands = [False] * len(chances)
     for rank, (p, at) in enumerate(known):
-        if p * (total - rank) > ERROR:
+        if p * (total - rank) > error:
             break
         stands[at] = True
     return stands
