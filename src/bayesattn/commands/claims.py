@@ -23,7 +23,7 @@ from bayesattn.ledger.engines import RayWorkers, local_engine
 from bayesattn.ledger.jobs import Job, TrainingJob
 from bayesattn.ledger.judging import command, judge_seeds, look_after
 from bayesattn.ledger.ledger import NAME, Ledger, Record, add_record, set_aside
-from bayesattn.ledger.merging import add_seeds
+from bayesattn.ledger.merging import add_seeds, measured_files
 from bayesattn.ledger.runner import parse_seeds, parse_tier, prepare_folder, run_claims
 from bayesattn.ledger.study import AnyStudy, Tier
 from bayesattn.report.page import PAGE, write_page
@@ -142,8 +142,10 @@ class Add:
     json: JsonTarget = None
 
     def run(self) -> int:
-        with mistakes(), only_one(prepare_folder(self.out).parent, "measuring claims"):
-            return self._add().give(self.json)
+        with mistakes():
+            measured_files(self.folder)  # refuses a folder without any, before there is another
+            with only_one(prepare_folder(self.out).parent, "measuring claims"):
+                return self._add().give(self.json)
 
     def _add(self) -> Answer:
         added = add_seeds(self.folder, self.out, find_study)

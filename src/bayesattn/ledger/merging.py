@@ -21,7 +21,7 @@ class Added(NamedTuple):
 
 def add_seeds(source: Path, folder: Path, find_study: Callable[[str], AnyStudy]) -> Added:
     """Copy what is measured in `source` to `folder`: all of it, or nothing if a file may not."""
-    found = [(path, _read(path)) for path in _files(source)]
+    found = [(path, _read(path)) for path in measured_files(source)]
     added = Added([], [])
     for path, own in found:
         if problem := objection(find_study(own.claim), own):
@@ -37,7 +37,7 @@ def add_seeds(source: Path, folder: Path, find_study: Callable[[str], AnyStudy])
     return added
 
 
-def _files(source: Path) -> list[Path]:
+def measured_files(source: Path) -> list[Path]:
     inside = source / FOLDER
     paths = sorted((inside if inside.is_dir() else source).glob("*.json"))
     if not paths:
