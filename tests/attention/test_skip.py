@@ -6,7 +6,14 @@ import torch
 from bayesattn import SSMax, attend
 from bayesattn.attention.kernels.strided import backward, forward, plan, runs
 from bayesattn.priors import Bucketed, GeneralizedGaussian, Laplace
-from tests.attention.scenes import Scene, assert_same, count_pairs, everything, small_chunks
+from tests.attention.scenes import (
+    Scene,
+    assert_same,
+    count_pairs,
+    distance,
+    everything,
+    small_chunks,
+)
 
 LENGTH, CHUNK = 200, 8
 
@@ -274,4 +281,8 @@ def test_at_its_own_sizes(length, temper, monkeypatch):
     prior, temper = mixed(torch.float32), ssmax(temper, torch.float32)
     found = everything(made, prior, temper, "strided", torch.float32)
     off = Scene(batch=1, groups=2, queries=length, keys=length, visibility={"skip": False})
-    assert_same(found, wanted, 3e-6, everything(off, prior, temper, "strided", torch.float32))
+    whole = everything(off, prior, temper, "strided", torch.float32)
+    if temper is not None:  # a sum over all pairs, most of which cancels: as the definition's is
+        assert distance(found.pop("ssmax"), wanted.pop("ssmax")) < 3e-5
+        whole.pop("ssmax")
+    assert_same(found, wanted, 3e-6, whole)

@@ -349,7 +349,7 @@ def test_lengths_shorter_than_the_needle(generator):
     [
         ({"kind": "passkeys"}, "unknown needle 'passkeys'; choose one of passkey, noise"),
         ({"values": "letters"}, "values must be numbers or words"),
-        ({"digits": 0}, "digits must be 1 or more, not 0"),
+        ({"digits": 0}, "digits must be 1 to 100, not 0"),
         ({"kind": "essay"}, "needs a haystack"),
         ({"kind": "essay", "haystack": torch.tensor([WORDY.bos_token_id])}, "haystack is empty"),
         ({"kind": "noise", "haystack": HAYSTACK}, "brings its own haystack"),

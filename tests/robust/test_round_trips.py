@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 import torch
@@ -25,7 +26,6 @@ from bayesattn.priors import Bucketed, GeneralizedGaussian, Laplace
 from bayesattn.probes.llm.subject import Subject
 from tests.evals.language import untrained
 from tests.models.common import tiny_config, tiny_model, tokens
-from tests.models.test_loading import elsewhere
 from tests.models.test_retrofit import HOSTS, host
 from tests.models.test_trainer import train
 
@@ -90,16 +90,23 @@ def test_every_host_comes_back(name, tmp_path):
     assert learns(fresh) == learns(model)
 
 
+def elsewhere(code):
+    """Run in a process that has not imported bayesattn."""
+    environment = os.environ | {"HF_MODULES_CACHE": tempfile.mkdtemp(), "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+
+
 def test_elsewhere_a_retrofitted_model_never_loads_without_its_priors(tmp_path):
     model = moved(retrofit(host("llama")))
     model.save_pretrained(tmp_path)
     load = "from transformers import AutoModelForCausalLM; "
     load += f"model = AutoModelForCausalLM.from_pretrained({str(tmp_path)!r}, %s)"
-    plain = elsewhere(load % "", hidden=False)
+    plain = elsewhere(load % "")
     assert plain.returncode and "trust_remote_code=True" in plain.stderr
     trusted = elsewhere(
-        load % "trust_remote_code=True" + "; print(model.model.layers[0].self_attn.prior)",
-        hidden=False,
+        load % "trust_remote_code=True" + "; print(model.model.layers[0].self_attn.prior)"
     )
     assert "GeneralizedGaussian" in trusted.stdout, trusted.stderr
     with pytest.raises(Exception, match="size mismatch|mismatched"):
