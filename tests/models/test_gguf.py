@@ -16,8 +16,8 @@ from bayesattn.gguf_header import HeaderError, read_header
 from bayesattn.models import gguf, hugging_face
 from bayesattn.models.open import find
 from bayesattn.models.plan import plan
+from bayesattn.probes.llm.selfcheck import check_prompts
 from bayesattn.probes.llm.subject import load
-from bayesattn.probes.selfcheck import check_prompts
 from tests.probes.llm.files import save_gguf, tiny_model
 
 TEXT = "a small prompt"

@@ -77,7 +77,7 @@ def test_what_reads_nothing_is_still():
     tunnel = Dice(12)
     inputs = inputs_of(tunnel)
     assert measure_order(Exact(tunnel, 0.0), tunnel, inputs, 4, 0).share == 0
-    assert measure_drift(Exact(tunnel, 0.0), tunnel, inputs).share == 0
+    assert measure_drift(Exact(tunnel, 0.0), tunnel, inputs).share < 1e-9
 
 
 @pytest.mark.parametrize("tunnel", [HMM(3, 3, 6), Mess3()], ids=repr)

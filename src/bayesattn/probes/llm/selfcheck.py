@@ -67,7 +67,7 @@ def _gaps(subject: Subject, prompt: Sequence[int], slack: list[float]) -> Gaps:
     # models that give attention away only if asked may then compute it another way
     asked = ["logits", "attention"] if subject.parts.asks_for_attention else ["logits"]
     with reading(subject, asked, every=True, mode="cache") as read:
-        yield "logits", gap(hooked, read(tokens)["logits", 0])
+        yield "logits", _beside(hooked, lambda: read(tokens)["logits", 0])
     with (
         _hearing(subject) as calls,
         _surroundings(subject) as (entered, made),
@@ -104,9 +104,20 @@ def _of_logits(subject: Subject, tokens: Tensor) -> Gap:
             f"{subject.name} does not put out numbers in {model.dtype}: take another --dtype, or "
             "look whether its weights are whole"
         )
-    found = gap(capture_prompts(subject, tokens.tolist()).logits, logits)
-    # a machine on which one pass differs from the next is told from hooks that change something
-    return found if found.found == 0 else found._replace(allowed=gap(plain(), logits).found)
+    return _beside(capture_prompts(subject, tokens.tolist()).logits, plain, logits)
+
+
+def _beside(captured: Tensor, plain: Callable[[], Tensor], logits: Tensor | None = None) -> Gap:
+    """Of what hooks `captured` from the `logits` of a `plain` pass, made here if not given.
+
+    A machine on which one pass differs from the next is told from hooks that change something: what
+    two plain passes differ by is allowed.
+    """
+    logits = plain() if logits is None else logits
+    found = gap(captured, logits)
+    if found.found == 0:
+        return found
+    return gap(captured, logits, float((plain().double() - logits.double()).abs().max()))
 
 
 class Call(NamedTuple):
