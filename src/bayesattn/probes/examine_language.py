@@ -31,6 +31,7 @@ from bayesattn.probes.llm.prompts import PromptSet, entropy_of
 from bayesattn.probes.llm.selfcheck import check_prompts
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import Measured
+from bayesattn.probes.selfcheck import SelfCheck
 from bayesattn.probes.states import (
     DRAWS,
     KINDS,
@@ -119,8 +120,7 @@ class LanguageExamination(Examination):
             for what, measured in states.measured.items()
         ]
         found += _of_layers(self.keys, self.attention)
-        doubts = self.check.doubts
-        return [replace(one, doubt=doubts.get(one.probe)) for one in found]
+        return _doubted(found, self.check)
 
     def results(self) -> dict[str, Any]:
         return {
@@ -166,7 +166,7 @@ def examine_language(
     check.require("logits")
     tell("reading prompts")
     observed = observe(subject, prompts.tokens, chosen, check.refused, tell)
-    first(first_findings(observed, draws))
+    first(_doubted(first_findings(observed, draws), check))
     plan = {name: value for name, value in vars(subject.plan).items() if name not in VARYING}
     notes = [f"{what} is in doubt: {why}." for what, why in check.doubts.items()] + _notes(subject)
     skipped: dict[str, str] = {}
@@ -242,6 +242,12 @@ def observe(
         rows=rows,
         skipped=skipped,
     )
+
+
+def _doubted(findings: Sequence[Finding], check: SelfCheck) -> list[Finding]:
+    """With the doubts of `check` beside what they are about."""
+    doubts = check.doubts
+    return [replace(one, doubt=doubts.get(one.probe)) for one in findings]
 
 
 def first_findings(observed: Observed, draws: int = DRAWS) -> list[Finding]:
