@@ -33,8 +33,17 @@ def write_json(path: Path, data: Any, *, checked: bool = False) -> None:
 
     What `read_json` reads back is `checked`: it gets a checksum.
     """
-    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    text = escaped(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
     write_text(path, (with_checksum(text) if checked else text) + "\n")
+
+
+def escaped(text: str) -> str:
+    r"""JSON with escapes for the bytes of paths that are no text here; it means the same.
+
+    >>> escaped('"pr\udcc3fung"')
+    '"pr\\udcc3fung"'
+    """
+    return text.encode(errors="backslashreplace").decode()
 
 
 def read_json(path: Path) -> Any:
@@ -89,7 +98,11 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file by `text`, or leave it as it was."""
+    """Replace a file by `text`, or leave it as it was; links and devices stay what they are."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    path = path.resolve() if path.is_symlink() else path
     temporary = path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}")
     try:
         with temporary.open("w", encoding="utf-8") as file:

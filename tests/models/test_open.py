@@ -276,10 +276,12 @@ def test_weights_that_are_missing(folder, tmp_path):
     cut = tmp_path / "cut"
     changed(folder, cut)
     (cut / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:999])
-    with pytest.raises(SourceError, match="cannot be loaded"):
-        load(str(cut))
-    with pytest.raises(SourceError, match="cannot be read .* get it once more"):
-        load(str(cut / "model.safetensors"))
+    for name in (cut, cut / "model.safetensors"):
+        with pytest.raises(SourceError, match="cannot be read .* get it once more"):
+            load(str(name))
+    wide = changed(folder, tmp_path / "wide", intermediate_size=1 << 20)
+    with pytest.raises(SourceError, match="weights or more, and its files .* not belong together"):
+        load(wide)
 
 
 def test_a_tokenizer_of_another_model(folder, tmp_path):
@@ -342,7 +344,8 @@ def test_the_cache_of_the_hub_comes_first(monkeypatch):
 
     source = find("owner/model")
     assert hugging_face.fetch(source, cached) == "found"
-    assert asked == [{"pretrained_model_name_or_path": "owner/model", "local_files_only": True}]
+    expected = {"pretrained_model_name_or_path": "owner/model", "trust_remote_code": False}
+    assert asked == [expected | {"local_files_only": True}]
 
 
 def test_revisions(folder):

@@ -13,6 +13,7 @@ from bayesattn.commands.options import File, OutFile, optional
 from bayesattn.console import mistakes
 from bayesattn.drawing import house_style, save_picture
 from bayesattn.errors import UserError
+from bayesattn.files import write_text, writing
 from bayesattn.ledger.ledger import NAME, Ledger
 from bayesattn.ledger.measured import seed_numbers, seeds_in
 from bayesattn.report.markdown import fill
@@ -49,7 +50,8 @@ class Report:
                     )
                 from bayesattn.report.runs import render_runs
 
-                page.write_text(render_runs([folder, *others]), encoding="utf-8")
+                with writing(str(page), "make room, or choose another folder"):
+                    write_text(page, render_runs([folder, *others]))
                 print(page)
                 return 0
             if self.readme:
@@ -88,7 +90,8 @@ class DrawPrior:
         with mistakes():
             figure = Figure(figsize=(7, 4), layout="constrained")
             make_prior(self.name, self.heads).draw(self.length, figure.add_subplot())
-            figure.savefig(path, dpi=150)
+            with writing(str(path), "make room, or choose another folder"):
+                figure.savefig(path, dpi=150)
         print(path)
         return 0
 

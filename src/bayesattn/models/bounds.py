@@ -1,19 +1,31 @@
 """Configs that ask for more than there is: refused before any memory is taken.
 
-weights >= vocabulary · width + layers · width · (width + feed-forward width)
+Of kinds whose every layer has a dense feed-forward layer, or experts of its width,
+
+    weights >= vocabulary · width + 2 · layers · width · feed-forward width
+
+however attention is made, and whether or not the last layer is the token table. Of other kinds
+nothing is said.
 """
 
 import os
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from bayesattn.models.config import MOST
 from bayesattn.models.source import Source, SourceError
 
 LARGEST = 2**31
 """Of any size in a config."""
-PER_BYTE = 6
-"""Weights in a byte of a file, at most: 4 are packed at 1.58 bits."""
+PER_BYTE = 8
+"""Weights in a byte of a file, at most: a quantised one has a bit or more."""
+COUNTED = (
+    *("bayesattn", "gemma", "gemma2", "gemma3_text", "gpt_neox", "granite", "llama", "mistral"),
+    *("mixtral", "olmo", "olmo2", "phi", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2"),
+)
+"""Model types that the bound holds for."""
 SIZES = (
     *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim"),
     *("num_attention_heads", "num_key_value_heads", "max_position_embeddings"),
@@ -33,23 +45,31 @@ def require_sane(config: Any, source: Source) -> None:
     if source.kind not in ("folder", "safetensors") or not paths:
         return
     stored = sum(path.stat().st_size for path in paths)
-    if fewest(found) > PER_BYTE * stored:
+    least = fewest(config)
+    if least > PER_BYTE * stored:
+        try:
+            for path in paths:
+                safe_open(path, "pt")
+        except (OSError, SafetensorError) as error:
+            raise SourceError(
+                f"{source.name} cannot be read ({error}): get it once more."
+            ) from None
         raise SourceError(
-            f"The config of {source.name} asks for {fewest(found):,} weights or more, and its "
+            f"The config of {source.name} asks for {least:,} weights or more, and its "
             f"files hold {stored:,} bytes: they do not belong together."
         )
 
 
-def require_memory(config: Any, name: str) -> None:
+def require_memory(weights: int, name: str) -> None:
     """Refuse to draw more random weights than this machine could hold, at four bytes each."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # no such system
         return
-    if 4 * fewest(sizes(config)) > memory:
+    if 4 * weights > memory:
         raise SourceError(
-            f"{name} has {fewest(sizes(config)):,} weights or more, for which this machine has no "
-            "memory: choose a smaller model."
+            f"{name} has {weights:,} weights, for which this machine has no memory: choose a "
+            "smaller model."
         )
 
 
@@ -60,8 +80,10 @@ def sizes(config: Any) -> dict[str, int]:
     return {name: size for name, size in named.items() if isinstance(size, int)}
 
 
-def fewest(found: dict[str, int]) -> int:
-    """Weights that a model of such sizes has at least."""
-    width = found.get("hidden_size", 0)
-    layer = width * (width + found.get("intermediate_size", 0))
-    return found.get("vocab_size", 0) * width + found.get("num_hidden_layers", 0) * layer
+def fewest(config: Any) -> int:
+    """Weights that a model with this config has at least; 0 of kinds that are not counted."""
+    if config.get_text_config(decoder=True).model_type not in COUNTED:
+        return 0
+    found = sizes(config)
+    table, layers = found.get("vocab_size", 0), found.get("num_hidden_layers", 0)
+    return found.get("hidden_size", 0) * (table + 2 * layers * found.get("intermediate_size", 0))

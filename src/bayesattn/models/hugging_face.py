@@ -113,7 +113,8 @@ def read_model(source: Source, config: PreTrainedConfig, settings: Mapping[str, 
 
 
 def fresh_model(config: PreTrainedConfig, seed: int, settings: Mapping[str, Any]) -> Any:
-    require_memory(config, "A model with this config")
+    name = "A model with this config"
+    require_memory(empty_model(config, name).num_parameters(), name)
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config, **settings)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from bayesattn import files
 from bayesattn.claims.registry import all_studies
-from bayesattn.console import mistakes
 from bayesattn.ledger import words
 from bayesattn.ledger.ledger import NAME, ExhibitFile, FigureFile, Ledger, Record
 from bayesattn.report import html
@@ -49,8 +48,8 @@ def render(ledger: Ledger, folder: Path) -> str:
 def write_page(folder: Path, path: Path) -> Path:
     """The page for the ledger in `folder`, written to `path`."""
     page = render(Ledger.load(folder / NAME), folder)
-    with mistakes():
-        path.write_text(page, encoding="utf-8")
+    with files.writing(str(path), "make room, or choose another folder"):
+        files.write_text(path, page)
     return path
 
 
