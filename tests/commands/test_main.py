@@ -151,7 +151,7 @@ def test_arguments_come_from_the_command_line_unless_given(capsys, monkeypatch):
         (["claims", "list", "--json", "no/where.json"], "Cannot use no/where.json"),
         (["prior", "draw", "gdd"], "unknown prior 'gdd' (did you mean 'ggd'?)"),
         (["prior", "draw", "ggd", "--heads", "0"], "num_heads must be"),
-        (["prior", "draw", "ggd", "-o", "no/where.png"], "Cannot use"),
+        (["prior", "draw", "ggd", "-o", "no/where.png"], "Cannot write no/where.png"),
         (["prior", "draw", "ggd", "-o", "image.what"], "'what' is not supported"),
     ],
 )
