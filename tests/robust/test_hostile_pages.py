@@ -8,14 +8,15 @@ import pytest
 from bayesattn.claims import Tier
 from bayesattn.ledger.ledger import Ledger
 from bayesattn.ledger.study import Exhibit
-from bayesattn.probes.examination import Row
+from bayesattn.probes.examination import Criterion, measured_row
+from bayesattn.probes.measured import Measured
 from bayesattn.report import html
 from bayesattn.report.page import render
 from bayesattn.report.probe import Section
 from bayesattn.report.runs import render_runs
 from bayesattn.runs import Run
 from tests.ledger.toy import CLAIM, run_study, statement, toy
-from tests.report.test_browser import CHROMIUM
+from tests.report.chromium import CHROMIUM
 
 ATTACKS = (
     "<script>window.hacked = 1</script>",
@@ -67,12 +68,14 @@ def of_runs(folder):
 
 
 def of_a_probe(folder):
-    row = Row(*(ALL for _ in Row._fields)) if hasattr(Row, "_fields") else dict.fromkeys("ab", ALL)
-    section = Section(rows=[row], name=ALL, facts=[ALL], notes=[ALL], prompts=[ALL])
-    section = replace(section, skipped={ALL: ALL})
-    picture = {"heading": ALL, "caption": ALL, "alt": ALL, "source": "data:,"}
+    row = measured_row(ALL, ALL, ALL, Measured(value=0.5, nulls={ALL: 0.1}))
+    line = Criterion(name=ALL, rule=ALL, holds=True, found=ALL)
+    said = {"card": {ALL: ALL}, "notes": [ALL], "skipped": {ALL: ALL}, "prompts": [ALL]}
+    section = Section(rows=[row], name=ALL, criteria={ALL: [line]}, **said)
+    picture = dict.fromkeys(("name", "heading", "caption", "alt"), ALL)
+    picture |= {"sentences": [ALL], "source": "data:,"}
     content = {"title": ALL, "subtitle": ALL, "sections": [section]}
-    return html.render("probe.html", pictures=[picture], **content)
+    return html.render("probe.html", lead=[picture], pictures=[picture], **content)
 
 
 PAGES = {"ledger": of_a_ledger, "runs": of_runs, "probe": of_a_probe}
