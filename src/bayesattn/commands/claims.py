@@ -56,9 +56,9 @@ class List:
         rows = [
             {
                 "claim": study.claim.id,
+                "tiers": ", ".join(study.recipes),
                 "title": study.claim.title,
                 "statements": ", ".join(own.name for own in study.claim.statements) or "none yet",
-                "tiers": ", ".join(study.recipes),
             }
             for study in studies
         ]
