@@ -179,7 +179,9 @@ def test_a_link_out_of_a_run_is_neither_read_nor_written(tmp_path, name):
 def test_no_connection_is_opened_for_what_is_local(exported):
     code, out, err = run("-m", "tests.robust.offline", exported, env={"HF_HUB_OFFLINE": None})
     assert code == 0, err
-    assert out.endswith("refused\n")  # the block itself works
+    assert out.endswith("2 {'huggingface.co'} once\n")  # the block itself works
+    assert err.splitlines()[-1].startswith("bayesattn: no-such-owner/no-such-model is neither here")
+    assert "Retrying" not in err
 
 
 def test_the_exported_model_is_what_these_tests_damage(exported):

@@ -208,7 +208,7 @@ def fetch(source: Source, call: Callable[..., Any]) -> Any:
 
 
 def _ask_hub(source: Source) -> None:
-    """Ask once whether a name is there: transformers asks for a minute where there is no network."""
+    """Ask once whether a name is there; transformers repeats it for a minute without a network."""
     try:
         get_hf_file_metadata(hf_hub_url(source.location, "config.json", revision=source.revision))
     except OSError:
