@@ -68,7 +68,9 @@ def rewritten(data, chance):
     length = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + length])
     text = json.dumps(chance.choice(HEADERS)(header, chance)).encode()
-    told = chance.choice((len(text), len(text), len(text), 0, 2**63, len(text) - 3, len(data) * 9))
+    told = chance.choice(
+        (len(text), len(text), len(text), 0, 2**63, max(0, len(text) - 3), len(data) * 9)
+    )
     found = bytearray(struct.pack("<Q", told) + text + data[8 + length :])
     if chance.random() < 0.3:
         found[chance.randrange(8 + len(text))] ^= 1 << chance.randrange(8)
