@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tyro.conf import Positional, arg
 
+from bayesattn.checks import shortened
 from bayesattn.claims.registry import all_studies, find_study
 from bayesattn.commands.options import Answer, JsonTarget, optional
 from bayesattn.console import mistakes
@@ -24,7 +25,7 @@ from bayesattn.ledger.jobs import Job, TrainingJob
 from bayesattn.ledger.judging import command, judge_seeds, look_after
 from bayesattn.ledger.ledger import NAME, Ledger, Record, add_record, set_aside
 from bayesattn.ledger.merging import add_seeds, measured_files
-from bayesattn.ledger.runner import parse_seeds, parse_tier, prepare_folder, run_claims
+from bayesattn.ledger.runner import MOST_SEEDS, parse_seeds, parse_tier, prepare_folder, run_claims
 from bayesattn.ledger.study import AnyStudy, Tier
 from bayesattn.report.page import PAGE, write_page
 from bayesattn.report.table import Cell, make_table
@@ -101,8 +102,10 @@ class Run:
             )
         if self.address and self.on != "ray":
             raise UserError("--address is that of a Ray cluster: pass --on ray with it.")
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"--workers must be 1 or more, not {self.workers}.")
+        if self.workers is not None and not 1 <= self.workers <= MOST_SEEDS:
+            raise UserError(
+                f"--workers must be 1 to {MOST_SEEDS:,}, not {shortened(self.workers)}."
+            )
         tier = parse_tier(self.tier)
         seeds = None if self.seeds is None else parse_seeds(self.seeds)
         studies = choose(tier, self.names, self.skip)

@@ -23,6 +23,7 @@ from bayesattn.console import make_bar
 from bayesattn.corpora import NeedleMaker, prepare
 from bayesattn.corpora.sentences import Kind, Values
 from bayesattn.drawing import check_format, save_picture
+from bayesattn.errors import UserError
 from bayesattn.evals.lengths import one_length
 from bayesattn.evals.memory import GIBIBYTE
 from bayesattn.evals.passkey import Passkey, passkey
@@ -64,6 +65,8 @@ class Reading(Asking):
 
     @property
     def limits(self) -> dict[str, Any]:
+        if not 0 < self.memory < float("inf"):
+            raise UserError(f"--memory must be a number of GiB above 0, not {self.memory}.")
         return {"tolerance": self.tolerance, "memory": int(self.memory * GIBIBYTE)}
 
 

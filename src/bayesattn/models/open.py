@@ -166,6 +166,7 @@ def open_language(
             (local RoPE), rope_parameters (YaRN, dynamic NTK) or ssmax_horizon="1x".
     """
     exact = None if dtype is None else parse_dtype(dtype)
+    device = parse_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     found = _revised(source if isinstance(source, Source | Run) else find(source), revision)
     if isinstance(found, Source) and found.run:
         found = _language_run(found)
@@ -184,7 +185,7 @@ def open_language(
         model.to(exact)
     if eager:
         watch(model)
-    model.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model.eval().to(device)
     name = opened.name if random_init is None else f"{opened.name} (random weights {random_init})"
     return replace(opened, name=name)
 
@@ -199,6 +200,14 @@ def parse_dtype(name: str) -> torch.dtype:
     if name not in DTYPES:
         raise SourceError(f"There is no dtype {name!r} here: it is one of {', '.join(DTYPES)}.")
     return getattr(torch, name)
+
+
+def parse_device(name: str | torch.device) -> torch.device:
+    """A device of this machine."""
+    try:
+        return torch.empty(0, device=name).device
+    except (AssertionError, NotImplementedError, RuntimeError):
+        raise SourceError(f"There is no device {str(name)!r} here: cpu is always there.") from None
 
 
 def language_config(source: Source) -> PreTrainedConfig:
