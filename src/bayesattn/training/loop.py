@@ -86,6 +86,7 @@ def train_run(
     folder: Path | str,
     progress: bool,
     command: str | None,
+    keep: Callable[[], None] | None = None,
 ) -> Run:
     """Train in the run `folder`: begin it, continue it, or just open it.
 
@@ -96,6 +97,7 @@ def train_run(
         folder: one with another config is refused.
         progress: whether to show a bar if standard error is a terminal.
         command: what was typed, for the record.
+        keep: called by the first process once the folder is a run, to write more into it.
     """
     training: TrainConfig = parts["training"]
     require_tracker(training.track)
@@ -108,6 +110,8 @@ def train_run(
     accelerator = make_accelerator()
     if accelerator.is_main_process:  # of several processes the first creates or compares it
         Run.create(folder, config | data, in_present_words)
+        if keep is not None:
+            keep()
     accelerator.wait_for_everyone()
     run = Run.open(folder)
     result = train(task, model, training, run, progress=progress)

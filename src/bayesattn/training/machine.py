@@ -5,12 +5,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
+Precision = Literal["fp32", "bf16"]
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
@@ -21,6 +22,18 @@ def make_accelerator() -> Accelerator:
     float64 of exact posteriors.
     """
     return Accelerator(cpu=not torch.cuda.is_available())
+
+
+def quickest() -> Precision:
+    """bf16 where products in it are quick, else fp32: without such units it is emulated."""
+    return "bf16" if has_bf16() else "fp32"
+
+
+def has_bf16() -> bool:
+    """Whether this machine multiplies in bfloat16."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
 
 
 def agreed(accelerator: Accelerator, value: Any) -> Any:
