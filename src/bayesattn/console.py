@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -23,14 +23,15 @@ from rich.table import Table
 from bayesattn.errors import UserError
 
 
-def show_rows(rows: Sequence[Mapping[str, str]]) -> None:
-    """Print rows that share their keys as a table."""
+def show_rows(rows: Sequence[Mapping[str, str]], file: TextIO | None = None) -> None:
+    """Print rows that share their keys as a table, to standard output if no file is given."""
+    file = file or sys.stdout
     table = Table(*(rows[0] if rows else ()), box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*row.values())
     # a pipe has no width to keep to, and cut cells cannot be searched
-    width = None if sys.stdout.isatty() else 200
-    Console(markup=False, highlight=False, width=width).print(table)
+    width = None if file.isatty() else 200
+    Console(file=file, markup=False, highlight=False, width=width).print(table)
 
 
 def make_bar(shown: bool = True) -> Progress:

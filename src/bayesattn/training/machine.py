@@ -11,8 +11,30 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
+from bayesattn.errors import UserError
+
 Precision = Literal["fp32", "bf16"]
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+DEVICES = ("cpu", "cuda")
+_chosen: list[str] = []
+
+
+def use_device(name: str) -> None:
+    """Have everything that trains in this process use this kind of device."""
+    if name not in DEVICES:
+        raise UserError(
+            f"There is no device {name!r} to train on: choose {' or '.join(DEVICES)}; which GPU it "
+            "is, CUDA_VISIBLE_DEVICES says."
+        )
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("There is no GPU with CUDA here: train with --device cpu.")
+    _chosen[:] = [name]
+
+
+def on_gpu() -> bool:
+    return _chosen != ["cpu"] and torch.cuda.is_available()
 
 
 def make_accelerator() -> Accelerator:
@@ -21,7 +43,7 @@ def make_accelerator() -> Accelerator:
     Accelerate trains with several processes on CPUs only if told so, and Apple's GPUs lack the
     float64 of exact posteriors.
     """
-    return Accelerator(cpu=not torch.cuda.is_available())
+    return Accelerator(cpu=not on_gpu())
 
 
 def quickest() -> Precision:
@@ -31,7 +53,7 @@ def quickest() -> Precision:
 
 def has_bf16() -> bool:
     """Whether this machine multiplies in bfloat16."""
-    if torch.cuda.is_available():
+    if on_gpu():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
 
