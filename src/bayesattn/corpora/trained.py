@@ -35,9 +35,7 @@ DIGITS = 5
 NAME = re.compile(r"train:(\d+)")
 
 
-def tokenizer_of(
-    name: str, corpus: str, kept: Path | str | None = None
-) -> PreTrainedTokenizerBase:
+def tokenizer_of(name: str, corpus: str, kept: Path | str | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer called `name`; "train:N" is one of N tokens, trained on the `corpus`.
 
     Args:

@@ -210,6 +210,15 @@ def language_config(source: Source) -> PreTrainedConfig:
     return language.model_config(vocab_size=len(_tokenizer(run, language)))
 
 
+def own_corpus(source: str) -> tuple[str, int | None] | None:
+    """The corpus that a run read, and how many tokens of it; None if `source` is no run of text."""
+    found = find(source)
+    if found.kind != "language" or not found.run:
+        return None
+    language = language_of(Run.open(found.location))
+    return language.corpus, language.corpus_tokens
+
+
 def language_of(run: Run) -> LanguageConfig:
     with run.reading("language model"):
         return LanguageConfig.read(run.config["language"])
