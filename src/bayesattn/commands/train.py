@@ -44,8 +44,7 @@ HEADINGS = {
 DICTIONARIES = ("prior_options", "rope_parameters")
 """Choices that are given as KEY=VALUE."""
 FORMER_RECIPES = {
-    "small": "trained the tiny model for longer, and is called 'tiny-long' now; the sizes of models "
-    "are those of --size",
+    "small": "trained the tiny model for longer and is called 'tiny-long' now; sizes are --size",
 }
 FLAT = arg(name="")
 MODULES: dict[str, Any] = {"lm": language, "tunnel": tunnel}
@@ -109,16 +108,17 @@ class LanguageTrain(_Train):
     """Train a language model, or continue a run that was stopped.
 
     A recipe is a starting point, and each option changes one thing of it; defaults are those of the
-    recipe, here `tiny`, or the one named before --help. A corpus of your own is read without needles
-    unless you ask for them. The same command continues a run that was interrupted or killed, and so
-    does `bayesattn lm train --resume RUN`; either way it ends as if nothing had happened.
+    recipe, here `tiny`, or the one named before --help. A corpus that you name is read without
+    needles unless you ask for them. The same command continues a run that was interrupted or
+    killed, and so does `bayesattn lm train --resume RUN`; either way it ends as if nothing had
+    happened.
     """
 
     noun: ClassVar[str] = "lm"
 
     recipe: Annotated[Positional[str], arg(metavar="RECIPE")] = "tiny"
-    """tiny or tiny-long (passkeys and documentation on a CPU), code (the installed packages, hours),
-    or l6 to l24, the authors' trainings."""
+    """tiny or tiny-long (passkeys and documentation on a CPU), code (the installed packages, for
+    hours), or l6 to l24, the authors' trainings."""
 
     @staticmethod
     def options_for(words: Sequence[str]) -> type:

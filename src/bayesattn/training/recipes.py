@@ -3,8 +3,8 @@
     language, training = tiny()
     train_language(replace(language, prior="laplace", prior_options={}), training, "RUN")
 
-`tiny` and `tiny-long` learn passkeys and the Python documentation on two CPU cores; `code` reads the
-installed packages, without needles; `paper` is what the authors of BAM did (spec of their
+`tiny` and `tiny-long` learn passkeys and the Python documentation on two CPU cores; `code` reads
+the installed packages, without needles; `paper` is what the authors of BAM did (spec of their
 repository: RAdam, cosine to 10%, 589,824 tokens per step).
 """
 

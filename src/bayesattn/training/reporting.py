@@ -1,4 +1,4 @@
-"""What a training tells: its plan, a bar or lines while it runs, metrics for TensorBoard, trackio."""
+"""What a training tells: its plan, a bar or lines, metrics for TensorBoard or trackio."""
 
 import math
 import sys
