@@ -20,6 +20,7 @@ from bayesattn.evals.passkey import passkey
 from bayesattn.files import write_json
 from bayesattn.models.architectures import Architecture
 from bayesattn.models.open import open_language, open_tunnel
+from bayesattn.runs import TOKENIZER
 from bayesattn.runs.checkpoint import save_checkpoint
 from bayesattn.training import Run, TrainConfig
 from bayesattn.training.tunnel import parse_config
