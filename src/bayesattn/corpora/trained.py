@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -29,6 +28,7 @@ FORMAT = 1
 """Changes when the same corpus gives another tokenizer."""
 SAMPLE = 2**25
 """Characters of the corpus that are looked at."""
+FILE = "tokenizer.json"
 SMALLEST = 256 + len(SPECIAL)
 """Every byte, and the special tokens."""
 DIGITS = 5
@@ -46,7 +46,7 @@ def tokenizer_of(name: str, corpus: str, kept: Path | str | None = None) -> PreT
     match = NAME.fullmatch(name)
     if match is None:
         return load_tokenizer(name)
-    if kept is not None and (Path(kept) / "tokenizer.json").exists():
+    if kept is not None and (Path(kept) / FILE).exists():
         return read(Path(kept))
     size = int(match[1])
     decisive = [FORMAT, size, SAMPLE, listing(corpus)]
@@ -101,8 +101,11 @@ def write(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
             tokenizer.save_pretrained(temporary)
             for path in temporary.iterdir():
                 sync(path)
-            with suppress(FileExistsError, NotADirectoryError):  # another process was faster
+            try:
                 temporary.rename(folder)
+            except OSError:  # another process may have been faster, with the same result
+                if not (folder / FILE).exists():
+                    raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
