@@ -25,13 +25,13 @@ from bayesattn.errors import UserError
 
 def show_rows(rows: Sequence[Mapping[str, str]], file: TextIO | None = None) -> None:
     """Print rows that share their keys as a table, to standard output if no file is given."""
-    file = file or sys.stdout
+    target = file or sys.stdout
     table = Table(*(rows[0] if rows else ()), box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*row.values())
     # a pipe has no width to keep to, and cut cells cannot be searched
-    width = None if file.isatty() else 200
-    Console(file=file, markup=False, highlight=False, width=width).print(table)
+    width = None if target.isatty() else 200
+    Console(file=target, markup=False, highlight=False, width=width).print(table)
 
 
 def make_bar(shown: bool = True) -> Progress:

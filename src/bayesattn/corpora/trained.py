@@ -26,7 +26,7 @@ from bayesattn.files import TEMPORARY, sync, writing
 
 FORMAT = 1
 """Changes when the same corpus gives another tokenizer."""
-SAMPLE = 2**25
+SAMPLE = 2**24
 """Characters of the corpus that are looked at."""
 FILE = "tokenizer.json"
 SMALLEST = 256 + len(SPECIAL)

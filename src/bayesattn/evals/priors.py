@@ -150,7 +150,7 @@ def measure_priors(language_model: LanguageModel, run: Run | None = None) -> Pri
     moved = None if initial is None else _distance(density, initial)
     heads: list[HeadPrior] = []
     for row, (number, attention) in enumerate(_attending(model)):
-        change = None if moved is None else moved[row].tolist()
+        change = None if moved is None else moved[row]
         heads += _heads(number, _prior_of(model, attention), attention.ssmax, density[row], change)
     movement = None if run is None or fresh is None else _movement(model, fresh, run)
     about = (language_model.name, model.config.prior, length)
@@ -266,14 +266,14 @@ def _heads(
     prior: Prior,
     ssmax: SSMax | LogTemperature | None,
     density: Tensor,
-    moved: list[float] | None,
+    moved: Tensor | None,
 ) -> list[HeadPrior]:
     heads: list[HeadPrior] = []
     temper = _temperature(ssmax, prior, density.shape[-1])
     for head in range(prior.num_heads):
         shape: dict[str, Any] = {"looks": look(density[head])}
         shape["half"] = int((density[head].cumsum(0) < 0.5).sum())
-        shape["moved"] = None if moved is None else moved[head]
+        shape["moved"] = None if moved is None else float(moved[head])
         if isinstance(prior, GeneralizedGaussian):
             names = ("theta_alpha", "theta_beta", "mu")
             shape |= {name: float(getattr(prior, name)[head]) for name in names}
