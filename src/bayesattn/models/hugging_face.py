@@ -4,14 +4,18 @@ What is on this machine is loaded without a single call to the network, and what
 refused in one sentence.
 """
 
+import socket
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from importlib.util import find_spec
 from io import StringIO
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
+from huggingface_hub import constants
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -37,6 +41,8 @@ from bayesattn.models.source import Source, SourceError
 ENCODERS = ("ForMaskedLM", "Classification", "QuestionAnswering", "ForPreTraining", "EncoderModel")
 LONGEST = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 """What configs call the longest input that a model was made for."""
+HUB_SECONDS = 3
+"""Until the hub counts as out of reach."""
 MOST_LAYERS = 1000
 """No model has more; a damaged config can say so."""
 
@@ -199,10 +205,24 @@ def fetch(source: Source, call: Callable[..., Any]) -> Any:
         except Exception as error:
             if source.local or not isinstance(error, OSError):
                 raise _refusal(source, error) from error
+            if not _hub_answers():  # which would be asked again and again, for half a minute
+                raise _refusal(source, error) from error
         try:
             return call(**where)
         except Exception as error:
             raise _refusal(source, error) from error
+
+
+def _hub_answers() -> bool:
+    """Whether the hub can be reached; behind a proxy, or offline, only transformers can tell."""
+    if constants.HF_HUB_OFFLINE or getproxies():
+        return True
+    hub = urlsplit(constants.ENDPOINT)
+    try:
+        socket.create_connection((hub.hostname or "", hub.port or 443), HUB_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
