@@ -8,7 +8,7 @@ import json
 import re
 from pathlib import Path
 
-from bayesattn.claims.registry import find_study
+from bayesattn.claims.registry import FOLDER, find_study, parse
 from bayesattn.ledger.study import PartedStudy, Tier
 
 HERE = Path(__file__).parent
@@ -30,4 +30,6 @@ def example(name):
             parts = {one["part"]: one["numbers"] for one in own}
             numbers = parts if isinstance(study, PartedStudy) else parts[None]
             return Tier(tier), study.read({seed: numbers})
+    if like := parse(name, (FOLDER / f"{name}.toml").read_text("utf-8")).like:
+        return example(like)
     raise AssertionError(f"put one measured seed of {name} into {FOLDERS[-1]}")

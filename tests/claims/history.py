@@ -39,10 +39,14 @@ def problem(root, found):
 @cache
 def registered(root, commit, claim, tier):
     """Hashes of the statements and of the recipe of a claim as they were at a commit."""
-    text = git(root, "show", f"{commit}:{REGISTERED}/{claim}.toml")
+
+    def file(name):
+        return git(root, "show", f"{commit}:{REGISTERED}/{name}.toml")
+
+    text = file(claim)
     if text is None:
         return {}, None
-    words = parse(claim, text)
+    words = parse(claim, text, file)
     recipes = recipes_of(words, type(find_study(claim)))
     statements = {own.name: own.hash for own in words.statements}
     return statements, recipe_hash(recipes[tier]) if tier in recipes else None

@@ -97,6 +97,23 @@ def test_a_file_with_a_mistake_is_refused_with_one_sentence(empty, text, sentenc
         register("game")(Game)
 
 
+def test_a_claim_like_another_has_its_statements_and_tiers_of_its_own(empty):
+    changed = f"{WORDS}[quick]\nseeds = 2\ngames = [1]\n[full]\ngames = [2]"
+    write(
+        "game",
+        changed.replace("title =", "version = 2\ntitle =", 1).replace(
+            "[[statements]]", "[[changes]]\nversion = 2\nreason = 'a'\n[[statements]]"
+        ),
+    )
+    write("more", "like = 'game'\nscale = 'two toys'\n[full]\nrate = 0.1")
+    register("more")(Game)
+    study = find_study("more")
+    assert study.recipes == {Tier.FULL: ToyRecipe(games=(2,), rate=0.1)}
+    assert study.claim == replace(
+        CLAIM, id="more", statements=(replace(CLAIM.statements[0], scale="two toys"),)
+    )
+
+
 def test_a_claim_needs_its_file(empty):
     with pytest.raises(UserError, match=r"The claim game needs the file .*game\.toml"):
         register("game")(Game)

@@ -99,6 +99,36 @@ def test_precision(folder):
         load(str(folder), dtype="int8")
 
 
+def test_rotation_keeps_its_frequencies_in_few_bits(folder):
+    whole, half = (load(str(folder), dtype=name).model for name in ("float32", "bfloat16"))
+    assert {x.dtype for x in half.parameters()} == {torch.bfloat16}
+    assert torch.equal(whole.model.rotary_emb.inv_freq, half.model.rotary_emb.inv_freq)
+
+
+def test_one_layer_at_a_time(folder, tmp_path, packed):
+    """The same numbers from weights of two bytes that stay in their file."""
+    small = tmp_path / "half"
+    AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(small)
+    TOKENIZER.save_pretrained(small)
+    whole, streamed = load(str(small)), load(str(small), streamed=True)
+    tokens = whole.encode(TEXT)
+    assert torch.equal(logits_of(whole.model, tokens), logits_of(streamed.model, tokens))
+    assert check_prompts(streamed, [tokens]).good
+    layer = streamed.model.model.layers[1]
+    assert {x.dtype for x in layer.parameters()} == {torch.bfloat16}
+    seen = []
+    layer.mlp.register_forward_hook(lambda *_: seen.append({x.dtype for x in layer.parameters()}))
+    logits_of(streamed.model, tokens)
+    assert seen == [{torch.float32}]
+    inner = sum(x.numel() for x in layer.parameters())
+    less = plan(find(str(small))).memory - plan(find(str(small)), streamed=True).memory
+    assert less == 4 * inner * (len(streamed.model.model.layers) - 1)
+    with pytest.raises(SourceError, match="only weights in .safetensors files"):
+        load(str(packed), streamed=True)
+    with pytest.raises(SourceError, match="Fresh weights are in no file"):
+        load(str(small), streamed=True, random_init=0)
+
+
 def test_random_weights(folder):
     trained, one, same, other = (
         load(str(folder), random_init=seed).model.state_dict()["model.layers.0.mlp.up_proj.weight"]
@@ -331,6 +361,27 @@ def test_models_of_the_hub(monkeypatch):
         SourceError, match="is gated: accept its licence at https://huggingface.co/"
     ):
         load("owner/gated")
+
+
+def test_a_hub_out_of_reach_is_asked_once(monkeypatch):
+    """Retries of huggingface_hub take half a minute."""
+    asked, connected = [], []
+
+    def missing(**options):
+        asked.append(options)
+        raise OSError("not in the cache")
+
+    def connect(url, timeout):
+        connected.append((url, timeout))
+        raise TimeoutError
+
+    monkeypatch.setattr(hugging_face, "get_hf_file_metadata", connect)
+    with pytest.raises(SourceError, match="neither here nor to be had"):
+        hugging_face.fetch(find("owner/model"), missing)
+    assert [options["local_files_only"] for options in asked] == [True]
+    assert connected == [
+        ("https://huggingface.co/owner/model/resolve/main/config.json", hugging_face.HUB_SECONDS)
+    ]
 
 
 def test_the_cache_of_the_hub_comes_first(monkeypatch):

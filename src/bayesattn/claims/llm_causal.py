@@ -21,6 +21,7 @@ from bayesattn.claims.panels import mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Value
 from bayesattn.ledger.typed import Stored
+from bayesattn.models.open import DEFAULT
 from bayesattn.probes.bayes import belief
 from bayesattn.probes.bayes.readers import LanguageReader, put_into_words
 from bayesattn.probes.bayes.tasks import sula_text
@@ -37,8 +38,9 @@ LEAST = 1e-9
 
 
 class CausalRecipe(Recipe):
-    """Prompts, depths and random directions; seeds are other prompts and other directions."""
+    """Model, prompts, depths and random directions; seeds are other prompts and directions."""
 
+    model: str = DEFAULT
     each: int
     """Prompts for each difference of labels."""
     shots: int
@@ -90,11 +92,11 @@ Found = Mapping[int, CausalMeasured]
 
 @register("llm-causal")
 class LLMCausal(Study[CausalRecipe, CausalMeasured]):
-    """Cuts axes of SmolLM2's values, beside cuts of random directions."""
+    """Cuts axes of values, beside cuts of random directions."""
 
     def measure(self, tier: Tier, seed: int) -> CausalMeasured:
         recipe = self.recipes[tier]
-        model = subject()
+        model = subject(recipe.model)
         labels = pick_labels(model)[:2]
         reader = put_into_words(model, sula_text(seed), labels, recipe.shots)
         generator = Generator().manual_seed(seed)
@@ -137,6 +139,11 @@ class LLMCausal(Study[CausalRecipe, CausalMeasured]):
             "whole model; means over draws of prompts."
         )
         return [Picture("cuts", figure, caption, "Curves over layers, two panels.")]
+
+
+@register("llm-causal-gemma")
+class GemmaCausal(LLMCausal):
+    """The same of Gemma 3 270M."""
 
 
 def _measure(

@@ -137,6 +137,11 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
         return [Picture("domains", figure, caption, "Points by set of prompts.")]
 
 
+@register("llm-domain-gemma")
+class GemmaDomain(LLMDomain):
+    """The same of Gemma 3 270M."""
+
+
 def _values(reader: Subject, sets: Mapping[str, PromptSet]) -> tuple[Tensor, Tensor]:
     """[domains, N, d] values of the last layer, and [domains, N] entropies."""
     tokens = [tokens for own in sets.values() for tokens in own.tokens]

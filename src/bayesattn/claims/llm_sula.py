@@ -14,6 +14,7 @@ from bayesattn.claims.panels import draw_rows, mean_curve, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Value
 from bayesattn.ledger.typed import Stored
+from bayesattn.models.open import DEFAULT
 from bayesattn.probes.llm.sula import BLIND, CONTROLS, FIXED, MAIN
 from bayesattn.probes.llm.sula_examination import Movement, SulaFound, examine_sula
 from bayesattn.probes.measured import Measured
@@ -22,8 +23,9 @@ TRIVIAL = "always 1 bit"
 
 
 class SulaRecipe(Recipe):
-    """How many prompts; seeds are other prompts for the same model."""
+    """Which model, and how many prompts; seeds are other prompts for it."""
 
+    model: str = DEFAULT
     prompts: int
     """For each number of pairs."""
     each: int
@@ -72,13 +74,17 @@ Found = Mapping[int, SulaMeasured]
 
 @register("llm-sula")
 class LLMSula(Study[SulaRecipe, SulaMeasured]):
-    """Labels in context for SmolLM2, beside the exact posterior."""
+    """Labels in context, beside the exact posterior."""
 
     def measure(self, tier: Tier, seed: int) -> SulaMeasured:
         recipe = self.recipes[tier]
         controls = CONTROLS if recipe.controls else ()
         found, _ = examine_sula(
-            subject(), prompts=recipe.prompts, each=recipe.each, controls=controls, seed=seed
+            subject(recipe.model),
+            prompts=recipe.prompts,
+            each=recipe.each,
+            controls=controls,
+            seed=seed,
         )
         return SulaMeasured(
             main=_asked(found, MAIN),
@@ -126,6 +132,11 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
             "the model's entropy over the labels, that of the posterior and of the predictive."
         )
         return [Picture("order", figure, caption, "Points by condition; curves over the pairs.")]
+
+
+@register("llm-sula-gemma")
+class GemmaSula(LLMSula):
+    """The same of Gemma 3 270M."""
 
 
 def _asked(found: SulaFound, name: str) -> Asked:

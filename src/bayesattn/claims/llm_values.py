@@ -9,9 +9,11 @@ columns standardised. A seed is a draw of prompts, none of which is in two draws
 
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 
 from bayesattn.claims.panels import draw_measured, panels
 from bayesattn.claims.registry import register
+from bayesattn.errors import UserError
 from bayesattn.ledger.study import Picture, Recipe, Study, Tier, Value
 from bayesattn.ledger.typed import Stored
 from bayesattn.models.open import DEFAULT
@@ -21,12 +23,15 @@ from bayesattn.probes.llm.subject import Subject, load
 from bayesattn.probes.measured import Measured
 from bayesattn.probes.states import CONTROL, DECODABILITY, SPEARMAN, measure_states
 
+GEMMA = "models/gemma-3-270m.gguf"
 KINDS = ("values", "outputs", "residual")
 
 
 @lru_cache(maxsize=2)
 def subject(model: str = DEFAULT, random_init: int | None = None) -> Subject:
     """A model, or the same network with fresh weights of a seed; loaded once for all claims."""
+    if model == GEMMA and not Path(model).exists():
+        raise UserError(f"There is no {model} here: `make models` fetches it, from a clone.")
     return load(model, random_init=random_init)
 
 
@@ -127,3 +132,8 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             "weights; a point is a draw of prompts."
         )
         return [Picture("states", figure, caption, "Points by kind of state, two panels.")]
+
+
+@register("llm-values-gemma")
+class GemmaValues(LLMValues):
+    """The same of Gemma 3 270M."""

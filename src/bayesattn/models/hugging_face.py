@@ -38,6 +38,8 @@ from bayesattn.models.source import Source, SourceError
 ENCODERS = ("ForMaskedLM", "Classification", "QuestionAnswering", "ForPreTraining", "EncoderModel")
 LONGEST = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 """What configs call the longest input that a model was made for."""
+HUB_SECONDS = 5.0
+"""Until the hub counts as out of reach."""
 MOST_LAYERS = 1000
 """No model has more; a damaged config can say so."""
 
@@ -210,7 +212,8 @@ def fetch(source: Source, call: Callable[..., Any]) -> Any:
 def _ask_hub(source: Source) -> None:
     """Ask once whether a name is there; transformers repeats it for a minute without a network."""
     try:
-        get_hf_file_metadata(hf_hub_url(source.location, "config.json", revision=source.revision))
+        config = hf_hub_url(source.location, "config.json", revision=source.revision)
+        get_hf_file_metadata(config, timeout=HUB_SECONDS)
     except OSError:
         raise
     except Exception as error:  # no connection, in the words of one HTTP library or another

@@ -31,6 +31,7 @@ from bayesattn.models.hugging_face import (
 from bayesattn.models.interface import NAME as RETROFITTED
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.source import DEFAULT, Source, SourceError, find
+from bayesattn.models.streaming import stream
 from bayesattn.runs import TOKENIZER, Run, RunError, load_model_tensors
 from bayesattn.tunnels import Tunnel, make_tunnel
 
@@ -150,6 +151,7 @@ def open_language(
     random_init: int | None = None,
     revision: str | None = None,
     eager: bool = False,
+    streamed: bool = False,
     **changes: Any,
 ) -> LanguageModel:
     """A causal language model and its tokenizer.
@@ -162,27 +164,33 @@ def open_language(
         random_init: a seed; the same config with fresh random weights instead of trained ones.
         revision: branch, tag or commit of a model on the hub.
         eager: compute attention step by step, so that it can be watched.
+        streamed: keep one layer's weights in memory at a time; of .safetensors files.
         changes: settings of the model's config that need no training, such as sliding_window=128
             (local RoPE), rope_parameters (YaRN, dynamic NTK) or ssmax_horizon="1x".
     """
     exact = None if dtype is None else parse_dtype(dtype)
     device = parse_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     found = _revised(source if isinstance(source, Source | Run) else find(source), revision)
+    if streamed:
+        _require_streamable(found, random_init)
     if isinstance(found, Source) and found.run:
         found = _language_run(found)
     if isinstance(found, Run):
         opened = _of_run(found, step, random_init, changes)
+        if exact is not None:
+            opened.model.to(exact)
     elif step is not None:
         raise SourceError(f"{found.name} is no run, so it has no checkpoint of step {step}.")
     else:
-        settings: dict[str, Any] = {} if exact is None else {"dtype": exact}
+        # with the dtype it is loaded in rotation keeps its own: moved later it would be rounded
+        settings: dict[str, Any] = {} if exact is None or streamed else {"dtype": exact}
         settings |= {"attn_implementation": "eager"} if eager else {}
         opened = _of_hugging_face(found, settings, random_init, changes)
     model: Any = opened.model
     if "ssmax_horizon" in changes and not getattr(model.config, "ssmax", False):
         raise SourceError(f"{opened.name} has no SSMax, so it has no horizon to set.")
-    if exact is not None:
-        model.to(exact)
+    if streamed:
+        stream(model, exact or model.dtype)
     if eager:
         watch(model)
     model.eval().to(device)
@@ -194,6 +202,17 @@ def watch(model: PreTrainedModel) -> None:
     """Have the model compute attention step by step; a retrofitted one would lose its priors."""
     if model.config._attn_implementation != RETROFITTED:
         model.config._attn_implementation = "eager"
+
+
+def _require_streamable(found: Source | Run, random_init: int | None) -> None:
+    if random_init is not None:
+        raise SourceError("Fresh weights are in no file, so that they cannot be streamed.")
+    if isinstance(found, Run) or found.kind not in ("folder", "safetensors", "hub"):
+        name = found.folder if isinstance(found, Run) else found.name
+        raise SourceError(
+            f"{name} cannot be streamed: only weights in .safetensors files beside a config.json "
+            "are read layer by layer."
+        )
 
 
 def parse_dtype(name: str) -> torch.dtype:

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedConfig
 
 from bayesattn.models.hugging_face import empty_model, header_of, longest_input
 from bayesattn.models.open import language_config, parse_device, parse_dtype
 from bayesattn.models.source import Source, SourceError
+from bayesattn.models.streaming import held, size
 from bayesattn.system import GIBIBYTE, free_memory
 
 BATCH_TOKENS = 2048
@@ -43,6 +45,8 @@ class Plan:
     """Bytes that the model and reading with it take, about."""
     free: int
     """Bytes there are."""
+    streamed: bool = False
+    """Whether only one layer's weights are in memory at a time."""
 
     def rows(self) -> list[tuple[str, str]]:
         windowed = f"{self.window or 0:,} tokens in {self.windowed_layers} layers"
@@ -57,7 +61,8 @@ class Plan:
             ("weights", f"{self.dtype}{f', stored as {self.quantised}' if self.quantised else ''}"),
             (
                 "memory",
-                f"about {self.memory / GIBIBYTE:.1f} GiB of {self.free / GIBIBYTE:.1f} GiB free",
+                f"about {self.memory / GIBIBYTE:.1f} GiB of {self.free / GIBIBYTE:.1f} GiB free"
+                f"{', one layer at a time' if self.streamed else ''}",
             ),
         ]
 
@@ -66,28 +71,39 @@ class Plan:
             return
         wide = self.dtype == "float32"
         advice = "load it in bfloat16, " if wide else ""
+        advice += "" if self.streamed else "read it layer by layer with --stream, "
         raise SourceError(
             f"{self.name} needs about {self.memory / GIBIBYTE:.1f} GiB of memory and "
             f"{self.free / GIBIBYTE:.1f} GiB are free: {advice}free some, or take a smaller model."
         )
 
 
-def plan(source: Source, *, device: str | torch.device = "cpu", dtype: str = "float32") -> Plan:
+def plan(
+    source: Source,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str = "float32",
+    streamed: bool = False,
+) -> Plan:
     """What loading `source` would give and take; reads its config and no weights."""
     config = language_config(source)
     quantised = _quantised(source, config)
-    return describe(config, source.name, device=device, dtype=dtype, quantised=quantised)
+    return describe(
+        config, source.name, device=device, dtype=dtype, quantised=quantised, streamed=streamed
+    )
 
 
-def fitting_plan(source: Source, *, device: str = "cpu", dtype: str | None = None) -> Plan:
+def fitting_plan(
+    source: Source, *, device: str = "cpu", dtype: str | None = None, streamed: bool = False
+) -> Plan:
     """The plan in `dtype`, or in float32 if none is given, or in bfloat16 if that does not fit.
 
     Raises:
         SourceError: it does not fit at all.
     """
-    planned = plan(source, device=device, dtype=dtype or "float32")
+    planned = plan(source, device=device, dtype=dtype or "float32", streamed=streamed)
     if dtype is None and planned.memory > planned.free:
-        planned = plan(source, device=device, dtype="bfloat16")
+        planned = plan(source, device=device, dtype="bfloat16", streamed=streamed)
     planned.require_room()
     return planned
 
@@ -100,6 +116,7 @@ def describe(
     dtype: str = "float32",
     quantised: str | None = None,
     parameters: int | None = None,
+    streamed: bool = False,
 ) -> Plan:
     """The plan of a model with this config, and `parameters` if they are counted already."""
     text: Any = config.get_text_config(decoder=True)
@@ -111,12 +128,12 @@ def describe(
         )
     head_width = getattr(text, "head_dim", None) or width // heads
     window, windowed = _window(text)
-    if parameters is None:
-        parameters = sum(x.numel() for x in empty_model(config, name).parameters())
-    size = parse_dtype(dtype).itemsize
+    empty = empty_model(config, name) if parameters is None else nn.Module()
+    parameters = size(empty) if parameters is None else parameters
+    bytes_each = parse_dtype(dtype).itemsize
     inner = getattr(text, "intermediate_size", None) or 4 * width
     # states of a layer, and attention of long prompts: scores, weights and one in between
-    reading = BATCH_TOKENS * (size * (8 * width + 3 * inner) + 12 * heads * LONG_PROMPT)
+    reading = BATCH_TOKENS * (bytes_each * (8 * width + 3 * inner) + 12 * heads * LONG_PROMPT)
     return Plan(
         name=name,
         architecture=type(config).__name__.removesuffix("Config"),
@@ -132,8 +149,9 @@ def describe(
         parameters=parameters,
         dtype=dtype,
         quantised=quantised,
-        memory=parameters * size + reading,
+        memory=(held(empty) if streamed else parameters) * bytes_each + reading,
         free=free_memory(str(parse_device(device))),
+        streamed=streamed,
     )
 
 

@@ -342,18 +342,21 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def window_ending(
-    encode: Encode, text: str, words: Sequence[tuple[int, int]], last: int, length: int
+    encode: Encode, text: str, words: Sequence[tuple[int, int]], last: int, length: int, free: int
 ) -> Window | None:
-    """The piece of `length` tokens that ends with the word `last`, if whole words make one."""
+    """The piece of `length` tokens that ends with the word `last`, if whole words make one.
+
+    It begins with the word `free` or a later one.
+    """
     stop = words[last][1]
-    first = max(0, last - length // 2)
+    first = max(free, last - length // 2)
     seen: dict[int, list[int]] = {}
     while first not in seen:
         tokens = seen[first] = encode(text[words[first][0] : stop])
         if len(tokens) == length:
             return Window(text[words[first][0] : stop], tokens)
         first += 1 if len(tokens) > length else -1
-        if not 0 <= first <= last:
+        if not free <= first <= last:
             return None
     return None
 
@@ -361,10 +364,15 @@ def window_ending(
 def every_window(encode: Encode, text: str, length: int) -> Iterator[Window]:
     """Windows that do not overlap, from the beginning of a text to its end."""
     words = words_of(text)
-    # a word has a token or more, so a window has no more words than tokens
-    for last in range(length - 1, len(words), length):
-        if window := window_ending(encode, text, words, last, length):
-            yield window
+    free, last = 0, length // 2
+    while last < len(words):
+        window = window_ending(encode, text, words, last, length, free)
+        if window is None:
+            last += 1
+            continue
+        yield window
+        free = last + 1
+        last += len(words_of(window.text))  # the next one has about as many
 
 
 def windows_with_ending(
@@ -375,7 +383,7 @@ def windows_with_ending(
     for last, (begin, end) in enumerate(words):
         if last < free or text[begin:end] not in endings:
             continue
-        if window := window_ending(encode, text, words, last, length):
+        if window := window_ending(encode, text, words, last, length, 0):
             free = last + length
             yield text[begin:end], window
 

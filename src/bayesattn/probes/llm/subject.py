@@ -155,6 +155,7 @@ def load(
     dtype: str = "float32",
     random_init: int | None = None,
     revision: str | None = None,
+    streamed: bool = False,
 ) -> Subject:
     """A model that is ready to be probed; the arguments are those of `open_language`."""
     if dtype != "float32":
@@ -163,7 +164,7 @@ def load(
     found = source if isinstance(source, Source) else find(source)
     if revision is not None and found.kind == "hub":
         found, revision = replace(found, revision=revision), None
-    planned = plan(found, device=device, dtype=dtype)
+    planned = plan(found, device=device, dtype=dtype, streamed=streamed)
     planned.require_room()
     opened = open_language(
         found,
@@ -173,6 +174,7 @@ def load(
         random_init=random_init,
         revision=revision,
         eager=True,
+        streamed=streamed,
     )
     opened.model.requires_grad_(False)
     name = opened.name if random_init is not None or not found.run else found.name
