@@ -106,8 +106,8 @@ class LanguageTrain(_Train):
     noun: ClassVar[str] = "lm"
 
     recipe: Annotated[Positional[str], arg(metavar="RECIPE")] = "tiny"
-    """tiny or small (passkeys and documentation on a CPU), published (the same model in the authors'
-    setting), or l6 to l24, the authors' trainings."""
+    """tiny or small (passkeys and documentation on a CPU), published (the same model in the
+    authors' setting), or l6 to l24, the authors' trainings."""
 
     @staticmethod
     def options_for(words: Sequence[str]) -> type:

@@ -27,7 +27,6 @@ from bayesattn.corpora.haystacks import Filler, Haystack, make_haystack, running
 from bayesattn.corpora.sentences import DISTRACTOR, KINDS, VALUES, WORDS, Kind, Values, wording
 from bayesattn.corpora.text import CorpusError
 
-
 MOST_DIGITS, MOST_SAMPLES = 100, 10**6
 
 

@@ -89,7 +89,7 @@ def draw_shapes(shapes: Mapping[str, Sequence[float]]) -> Picture:
     """β of every head, seed and layer after training: local above 0, far below."""
     with new_figure(7, 1.2 + 0.4 * len(shapes)) as figure:
         ax: Any = figure.subplots()
-        for row, (name, beta) in enumerate(shapes.items()):
+        for row, beta in enumerate(shapes.values()):
             jitter = np.linspace(-0.15, 0.15, len(beta))
             ax.plot(beta, row + jitter, "o", markersize=3, alpha=0.6, color=COLOURS[row % 6])
         ax.axvline(0, color=GREY, linewidth=1)

@@ -3,8 +3,9 @@
     language, training = tiny()
     train_language(replace(language, prior="laplace", prior_options={}), training, "RUN")
 
-`tiny` and `small` learn passkeys and the Python documentation on two CPU cores, and `published` does
-so in the authors' setting; `paper` is what the authors of BAM did (spec of their repository: RAdam, cosine to 10%, 589,824 tokens per step).
+`tiny` and `small` learn passkeys and the Python documentation on two CPU cores, and `published`
+does so in the authors' setting; `paper` is what the authors of BAM did (spec of their repository:
+RAdam, cosine to 10%, 589,824 tokens per step).
 """
 
 from collections.abc import Callable
