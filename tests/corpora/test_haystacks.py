@@ -85,8 +85,9 @@ def test_in_training_nothing_hidden_is_a_target():
 def test_a_prompt_in_one_loop_begins_where_it_fits():
     loop = Haystack(torch.arange(40), 2, together=True)
     generator = torch.Generator().manual_seed(0)
-    starts = [int(loop.sample_starts(torch.tensor([5, 5]), generator)) for _ in range(60)]
-    assert set(starts) == set(range(0, 30, 2))
+    starts = [loop.sample_starts(torch.tensor([5, 5]), generator) for _ in range(60)]
+    assert all(own[0] == own[1] for own in starts)  # together
+    assert {int(own[0]) for own in starts} == set(range(0, 30, 2))
     # one longer than the loop begins at its start
     assert int(loop.sample_starts(torch.tensor([50]), generator)) == 0
 

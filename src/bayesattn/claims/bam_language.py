@@ -156,13 +156,13 @@ class Finds:
     variant: str
     question: str
     against: str | tuple[str, ...] = ()
-    """Of several that have learnt the task the one that finds most."""
+    """Of several that are trained and have learnt the task the one that finds most."""
     of: str = ""
     """What must have learnt the task, if these are ablations of it."""
 
     def value(self, one: Mapping[str, Answers]) -> Value:
         names = (self.against,) if isinstance(self.against, str) else self.against
-        own, rivals = one[self.variant], [one[name] for name in names]
+        own, rivals = one[self.variant], [one[name] for name in names if name in one]
         counts = total(own.found[self.question])
         if not names:
             return Value(counts, learnt=own.learnt)
