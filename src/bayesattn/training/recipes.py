@@ -49,7 +49,7 @@ def published() -> Recipe:
     Priors learn at the rate of the rest, and SSMax counts all keys.
     """
     language = LanguageConfig(size="tiny", prior="ggd")
-    return language, replace(tiny()[1], steps=3000, prior_lr=None, log_every=50)
+    return language, replace(tiny()[1], steps=800, prior_lr=None)
 
 
 def paper(size: str = "l12") -> Recipe:
