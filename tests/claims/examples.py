@@ -8,8 +8,10 @@ import json
 import re
 from pathlib import Path
 
+from bayesattn.claims.bam_language import Answers, LanguageStudy
 from bayesattn.claims.registry import FOLDER, find_study, parse
 from bayesattn.ledger.study import PartedStudy, Tier
+from bayesattn.verdicts import Count
 
 HERE = Path(__file__).parent
 FOLDERS = (HERE.parents[1] / "results" / "measured", HERE / "examples")
@@ -32,4 +34,16 @@ def example(name):
             return Tier(tier), study.read({seed: numbers})
     if like := parse(name, (FOLDER / f"{name}.toml").read_text("utf-8")).like:
         return example(like)
+    if isinstance(study, LanguageStudy):
+        return Tier.FULL, {0: made_up(study.recipes[Tier.FULL])}
     raise AssertionError(f"put one measured seed of {name} into {FOLDERS[-1]}")
+
+
+def made_up(recipe):
+    """Answers of language models that find half; nobody needs to train many for a test."""
+    found = {
+        own.name: [Count(at % 2 or own.length == "1x", 1) for at in range(own.depths)]
+        for own in recipe.questions
+    }
+    own = Answers(lr=recipe.lr, found=found, perplexity=7.0, shapes=[0.9, -0.2])
+    return dict.fromkeys(recipe.variants, own)

@@ -3,39 +3,38 @@
 import dataclasses
 from types import MappingProxyType
 
-import numpy as np
 import pytest
 import torch
 
-from bayesattn.claims import bam_far_heads as heads
-from bayesattn.claims import bam_passkeys as passkeys
-from bayesattn.claims import bam_perplexity as perplexity
-from bayesattn.claims.language_models import FROZEN, SOONER, VARIANTS, after
-from bayesattn.evals.passkey import passkey
+from bayesattn.claims import bam_language as claims
+from bayesattn.claims.bam_language import Answers, Finds, Question, Reads, Smallest
+from bayesattn.claims.language_models import (
+    BEST,
+    FAR_LOCAL,
+    OTHERS_LOCAL,
+    PUBLISHED,
+    TUNING_SEED,
+    VARIANTS,
+    after,
+    make_local,
+    shapes,
+)
 from bayesattn.ledger.jobs import MeasurementJob
 from bayesattn.ledger.study import Tier
-from bayesattn.models import BayesConfig, BayesForCausalLM
+from bayesattn.models import BayesForCausalLM
 from bayesattn.models.open import open_language
+from bayesattn.training.recipes import tiny
+from bayesattn.verdicts import Count
 
-SMALL = {
-    "seeds": 1,
-    "size": "nano",
-    "steps": 1,
-    "batch_size": 2,
-    "lengths": ("1x", "2x"),
-    "depths": 2,
-    "samples": 1,
-}
-STUDIES = {
-    passkeys.BamRetrieval: {"variants": ("RoPE", "RoPE, YaRN", SOONER)},
-    perplexity.BamPerplexity: {"variants": ("RoPE", SOONER), "stretch": 2, "sequences": 2},
-    heads.BamFarHeads: {"draws": 2},
-}
+FROZEN = f"{BEST}, frozen"
+STUDIES = [own for own in vars(claims).values() if hasattr(own, "claim")]
+ASKED = (Question(length="1x", depths=2), Question(length="2x", depths=2, haystack="words"))
 
 
-def small(kind):
+def small(kind, **changes):
     study = kind()
-    recipe = dataclasses.replace(study.recipes[Tier.QUICK], **(SMALL | STUDIES[kind]))
+    settings = {"size": "nano", "steps": 1, "batch_size": 2, "questions": ASKED, "text": 4}
+    recipe = dataclasses.replace(study.recipes[Tier.FULL], **settings | changes)
     study.recipes = MappingProxyType({Tier.QUICK: recipe})
     return study
 
@@ -46,42 +45,142 @@ def runs(tmp_path, monkeypatch):
     return tmp_path / "runs"
 
 
-@pytest.mark.parametrize("kind", STUDIES)
-def test_a_study_trains_measures_and_draws(kind, runs):
-    study = small(kind)
-    found = {0: study.measure(Tier.QUICK, 0)}
-    assert study.draw(Tier.QUICK, found)
+def answers(found=10, far=10, **more):
+    by = {"1x": [Count(found, 10)], "64x": [Count(far, 10)]}
+    return Answers(lr=1e-3, found=by, **more)
 
 
 @pytest.mark.parametrize("kind", STUDIES)
-def test_what_is_judged_is_trained(kind):
-    assert all(recipe.judged in recipe.variants for recipe in kind.recipes.values())
+@pytest.mark.parametrize("tier", [Tier.QUICK, Tier.FULL])
+def test_what_is_stated_is_trained_and_asked(kind, tier):
+    if tier not in kind.recipes:
+        return
+    recipe, names = kind.recipes[tier], {own.name for own in kind.recipes[tier].questions}
+    assert not names or min(recipe.questions, key=lambda own: own.factor).length == "1x"
+    for own in kind.stated.values():
+        others = getattr(own, "against", ())
+        arms = {own.variant, *((others,) if isinstance(others, str) else others)}
+        if kind is not claims.League:
+            assert arms <= {*recipe.variants}
+        assert own.variant in recipe.variants
+        if isinstance(own, Finds):
+            assert own.question in names
+        if isinstance(own, Reads):
+            assert recipe.text
 
 
-def test_the_three_studies_share_their_models(runs, monkeypatch):
-    small(passkeys.BamRetrieval).measure(Tier.QUICK, 0)
-    known = set(runs.glob("language-*"))
-    assert len(known) == 2  # YaRN is RoPE until it reads
-    for kind in (perplexity.BamPerplexity, heads.BamFarHeads):
-        small(kind).measure(Tier.QUICK, 0)
-    assert set(runs.glob("language-*")) == known
+def test_a_study_trains_measures_and_draws(runs):
+    study = small(claims.SsmaxHorizon)
+    found = study.measure(Tier.QUICK, 0)
+    assert set(found) == {BEST, f"{BEST}, no horizon"}
+    assert len(list(runs.glob("language-*"))) == 1  # the horizon is a matter of reading
+    assert found[BEST].perplexity == found[f"{BEST}, no horizon"].perplexity  # inside
+    assert found[BEST].found["2x in words"] == [Count(0, 1)] * 2  # not learnt, so not asked
+    pictures = study.draw(Tier.QUICK, {0: found})
+    assert [own.name for own in pictures] == ["league", "shapes"]
+    assert study.exhibits(Tier.QUICK, {0: found})
+
+
+def test_the_best_recipe_is_the_one_of_the_command_line():
+    language, training = tiny()
+    recipe = claims.MillionTokens.recipes[Tier.FULL]
+    own = recipe.training_of(BEST, 0)
+    assert own.language == language
+    same = ("steps", "lr", "prior_lr", "optimizer", "batch_size")
+    assert all(getattr(own.config, name) == getattr(training, name) for name in same)
+
+
+def test_claims_share_their_models():
+    kinds = (claims.MillionTokens, claims.SsmaxHorizon, claims.FrozenPriors)
+    folders = {kind.recipes[Tier.FULL].training_of(BEST, 3).folder for kind in kinds}
+    assert len(folders) == 1
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("tier", Tier)
-def test_every_variant_is_a_model_that_can_be_built_and_changed_later(variant, tier):
-    recipe = passkeys.BamRetrieval.recipes[tier]
-    language = recipe.language(variant)
-    config = language.model_config(**after(VARIANTS[variant].later, recipe.length, 10_000, 16))
-    assert isinstance(config, BayesConfig)
-    assert config.ssmax == ("SSMax" in variant)
-    local = variant.startswith("local")
-    assert (config.sliding_window == recipe.length) if local else config.sliding_window is None
+def test_every_variant_can_be_built_and_changed_later(variant):
+    recipe = claims.League.recipes[Tier.FULL]
+    config = recipe.language(variant).model_config(
+        **after(VARIANTS[variant].later, recipe.length, 10_000, 16)
+    )
+    assert config.ssmax == ("SSMax" in variant or variant.startswith(BEST))
+    far = "last" in variant or "local RoPE" in variant
+    assert (config.sliding_window is not None) == far
 
 
-@pytest.mark.parametrize(("variant", "moves"), [(SOONER, True), (FROZEN, False)])
+def test_only_models_that_learnt_are_asked_farther(runs, monkeypatch):
+    asked = []
+
+    def answered(model, own, *rest):
+        asked.append(own.name)
+        return [Count(own.length != "4x" and right[0], 1)] * own.depths
+
+    monkeypatch.setattr(claims, "ask", answered)
+    lengths = ("1x", "2x", "4x", "4.5x", "5x")
+    asked_for = [Question(length=own, depths=1) for own in lengths]
+    asked_for = (*asked_for, Question(length="6x", depths=1, distractors=2))
+    recipe = small(claims.MillionTokens, questions=asked_for).recipes[Tier.QUICK]
+    right = [0]
+    found = recipe.answers(BEST, 0)
+    assert asked == ["1x"] and found["6x among 2"] == [Count(0, 1)]
+    right, asked[:] = [1], []
+    recipe.answers(BEST, 0)
+    assert asked == ["1x", "2x", "4x", "4.5x", "5x", "6x among 2"]
+
+
+def test_two_lengths_without_an_answer_end_one_haystack_only(runs, monkeypatch):
+    asked = []
+
+    def answered(model, own, *rest):
+        asked.append(own.name)
+        return [Count(own.length == "1x" or own.haystack == "words", 1)]
+
+    monkeypatch.setattr(claims, "ask", answered)
+    some = [Question(length=own, depths=1) for own in ("1x", "2x", "3x", "4x")]
+    some += [Question(length="5x", depths=1, haystack="words")]
+    small(claims.MillionTokens, questions=tuple(some)).recipes[Tier.QUICK].answers(BEST, 0)
+    assert asked == ["1x", "2x", "3x", "5x in words"]
+
+
+def test_needles_are_never_next_to_the_question(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(
+        claims, "passkey", lambda model, length, **own: seen.update(own) or Answers(lr=1, found={})
+    )
+    monkeypatch.setattr(Answers, "cells", [], raising=False)
+    claims.ask(None, Question(length="2x", depths=4), None, 0, None)
+    assert seen["depths"] == [0, 0.25, 0.5, 0.75]
+
+
+def test_the_rate_is_that_of_the_lowest_loss_on_a_seed_of_its_own(runs):
+    recipe = small(
+        claims.League, variants=(BEST, "RoPE"), rates=(1e-9, 0.05), tuning_steps=3
+    ).recipes[Tier.QUICK]
+    trained = recipe.trainings(7)
+    assert {own.config.seed for own in trained.values()} == {TUNING_SEED}
+    assert recipe.rate_of(BEST) == 0.05
+    assert recipe.training_of(BEST, 7).config.lr == 0.05
+    assert recipe.training_of(BEST, 7).config.prior_lr == 0.05 / 8
+
+
+def test_a_statement_is_a_count_or_a_pair_of_counts():
+    one = {"a": answers(), "b": answers(far=3), "c": answers(far=7), "d": answers(5, 9)}
+    assert Finds("a", "64x").value(one).effect == Count(10, 10)
+    pair = Finds("a", "64x", ("b", "c", "d")).value(one)  # d has not learnt it
+    assert pair.effect == (Count(10, 10), Count(7, 10)) and pair.comparator == 0.7 and pair.learnt
+    assert not Finds("a", "64x", "d").value(one).learnt
+    assert not Finds("d", "64x").value(one).learnt
+    assert Finds("d", "64x", "b", of="a").value(one).learnt  # ablations of a
+
+
+def test_ratios_and_smallest_shapes():
+    one = {"a": answers(perplexity=6.0, shapes=[1, -0.4]), "b": answers(perplexity=5.0)}
+    assert Reads("a", "b").value(one).effect == pytest.approx(1.2)
+    assert Smallest("a").value(one).effect == -0.4
+
+
+@pytest.mark.parametrize(("variant", "moves"), [(BEST, True), (FROZEN, False)])
 def test_frozen_priors_stay_and_slow_ones_move(runs, variant, moves):
-    recipe = small(passkeys.BamRetrieval).recipes[Tier.QUICK]
+    recipe = small(claims.FrozenPriors).recipes[Tier.QUICK]
     model = open_language(recipe.training_of(variant, 0).train())
     before = recipe.language(variant).build(model.tokenizer, 0)
     slow = [
@@ -91,32 +190,28 @@ def test_frozen_priors_stay_and_slow_ones_move(runs, variant, moves):
     ]
     assert slow
     assert all(torch.equal(a, b) != moves for a, b in slow)
-    assert recipe.training_of("RoPE", 0).config.prior_lr is None
 
 
-def test_keys_are_left_out_only_where_a_prior_can_prove_it(runs, monkeypatch):
-    asked = []
-
-    def noted(*args, tolerance, **settings):
-        asked.append(tolerance)
-        return passkey(*args, tolerance=tolerance, **settings)
-
-    monkeypatch.setattr(passkeys, "passkey", noted)
-    recipe = small(passkeys.BamRetrieval).recipes[Tier.QUICK]
-    loose = dataclasses.replace(recipe, tolerance=1e-6)
-    for name in ("RoPE", SOONER):
-        loose.accuracy(name, 0)
-    assert asked == [None, None, 1e-6, 1e-6]
+def test_heads_made_local_are_those_of_the_smallest_shape_or_the_next(runs):
+    recipe = small(claims.BamFarHeads).recipes[Tier.QUICK]
+    for variant, expected in ((FAR_LOCAL, [1, 1, 2, 3]), (OTHERS_LOCAL, [0, 1, 1, 1])):
+        model = recipe.model(PUBLISHED, 0, recipe.length)
+        priors = claims.learned_priors(model)
+        priors[0].theta_beta.data = torch.tensor([0.0, 7.0, 2.0, 7.0])
+        priors[1].theta_beta.data = torch.tensor([3.0, 7.0, 1.0, 7.0])
+        make_local(model, VARIANTS[variant].made_local)
+        kept = [beta for beta in shapes(model) if beta != 7]
+        assert sorted(kept) == expected
+    row = priors[0].log_prior(torch.arange(4))[2]  # its β was 2
+    torch.testing.assert_close(row, -0.5 * torch.arange(4.0), atol=1e-4, rtol=0)
 
 
 def test_scalings_of_rope_do_nothing_at_the_training_length():
-    plain = VARIANTS["RoPE"].trained
-    recipe = passkeys.BamRetrieval.recipes[Tier.QUICK]
+    recipe = claims.League.recipes[Tier.FULL]
     torch.manual_seed(0)
     tokens = torch.randint(60, (1, 32))
     logits = {}
     for name in ("RoPE", "RoPE, YaRN", "RoPE, NTK"):
-        assert VARIANTS[name].trained == plain | {"ssmax": False}
         language = dataclasses.replace(recipe.language(name), size="nano", length=32)
         for factor in (1, 8):
             changes = after(VARIANTS[name].later, 32, 32 * factor, 12)
@@ -129,58 +224,14 @@ def test_scalings_of_rope_do_nothing_at_the_training_length():
         assert not torch.allclose(logits[name, 8], logits["RoPE", 8], atol=1e-4)
 
 
-def test_heads_made_local_are_those_and_no_others(runs):
-    recipe = small(heads.BamFarHeads).recipes[Tier.QUICK]
-    model = open_language(recipe.training_of(SOONER, 0).train())
-    before = heads.betas(model)
-    heads.make_local(model, [(0, 1), (1, 3)])
-    after_ = heads.betas(model)
-    changed = {head for head in before if before[head] != after_[head]}
-    assert changed == {(0, 1), (1, 3)}
-    row = heads.priors(model)[1].log_prior(torch.arange(4))[3]
-    torch.testing.assert_close(row, -0.5 * torch.arange(4.0), atol=1e-4, rtol=0)
-
-
-def test_ablations_of_the_prior_begin_like_what_is_judged_but_for_one_thing():
-    full = passkeys.BamInit.recipes[Tier.FULL]
-    own = vars(full.language(SOONER)) | vars(full.training_of(SOONER, 0).config)
-    for name in (*passkeys.INITIALISATIONS, *passkeys.ABLATIONS):
-        other = vars(full.language(name)) | vars(full.training_of(name, 0).config)
-        changed = {key for key in own if own[key] != other[key]}
-        assert len(changed) == (2 if name == passkeys.PUBLISHED else 0 if name == SOONER else 1), (
-            name
-        )
-
-
-def test_what_far_heads_cost_is_beyond_what_others_cost():
-    found = heads.FarHeads(
-        beta=[-1.0, 1.0], as_trained=[1, 0.9], without_far=[1, 0.1], without_others=[1, 0.7]
-    )
-    assert found.effect == pytest.approx(0.6)
-
-
-def test_frequency_is_the_perplexity_without_context():
-    assert perplexity._by_frequency(np.array([0, 1, 2, 3])) == pytest.approx(4.0)
-    assert perplexity._by_frequency(np.array([5, 5, 5])) == pytest.approx(1.0)
-
-
-def test_long_prompts_are_few():
-    recipe = passkeys.BamRetrieval.recipes[Tier.FULL]
-    factors = (1, 32, 64, 128, 256, 512)
-    others = [recipe.prompts("NoPE", 128 * factor) for factor in factors]
-    assert others == [(10, 2), (10, 2), (5, 1), (5, 1), (3, 1), (3, 1)]
-    judged = [recipe.prompts(recipe.judged, 128 * factor) for factor in factors]
-    assert judged == [(10, 2), (10, 2), *[(10, 1)] * 4]
-
-
 def test_more_variants_and_seeds_leave_what_was_measured(runs, tmp_path):
-    study = small(passkeys.BamRetrieval)
-    job = MeasurementJob(study, Tier.QUICK, 0, tmp_path, "RoPE")
+    study = small(claims.FrozenPriors, text=0)
+    job = MeasurementJob(study, Tier.QUICK, 0, tmp_path, BEST)
     job.run()
     recipe = study.recipes[Tier.QUICK]
     for changes, stands in [
-        ({"seeds": 5, "variants": ("RoPE", SOONER, FROZEN)}, True),
-        ({"lengths": ("1x", "3x")}, False),
+        ({"seeds": 5, "variants": (BEST, FROZEN, "RoPE")}, True),
+        ({"questions": ASKED[:1]}, False),
         ({"steps": 3}, False),
     ]:
         changed = dataclasses.replace(recipe, **changes)

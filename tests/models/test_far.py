@@ -154,3 +154,25 @@ def test_retrofitted():
         retrofit(other, global_layers=[3])
     with pytest.raises(ValueError, match="global_layers belong to a prior given by name"):
         retrofit(other, GeneralizedGaussian(4), global_layers="last")
+
+
+@torch.no_grad()
+def test_rope_may_turn_local_layers_only():
+    """The oracle of one layer is a model without an encoding; of two, one whose last has none."""
+    settings = {"prior": "uniform", "global_layers": "last", "sliding_window": 6}
+    rope = settings | {"encoding": "rope", "rope_layers": "local"}
+    one = tiny_model(num_hidden_layers=1, **rope)
+    plain = tiny_model(num_hidden_layers=1, **settings)
+    assert torch.equal(one(tokens(1, 20)).logits, plain(tokens(1, 20)).logits)
+    two, all_turned = (
+        tiny_model(num_hidden_layers=2, **own) for own in (rope, rope | {"rope_layers": "all"})
+    )
+    given = []
+    for layer in two.model.layers:
+        layer.self_attn.register_forward_pre_hook(lambda _, args: given.append(args[3] is None))
+    assert not torch.allclose(two(tokens(1, 20)).logits, all_turned(tokens(1, 20)).logits)
+    assert given == [False, True]
+    whole = two(tokens(1, 20)).logits
+    cache = two(tokens(1, 20)[:, :13]).past_key_values
+    rest = two(tokens(1, 20)[:, 13:], past_key_values=cache).logits
+    torch.testing.assert_close(rest, whole[:, 13:])

@@ -1,7 +1,7 @@
 import pytest
 
 from bayesattn.training import LANGUAGE_RECIPES, machine
-from bayesattn.training.recipes import PAPER_SIZES, code, paper, small, tiny
+from bayesattn.training.recipes import PAPER_SIZES, code, paper, published, small, tiny
 
 
 @pytest.mark.parametrize("name", LANGUAGE_RECIPES)
@@ -14,7 +14,15 @@ def test_every_recipe_is_a_model_and_a_training(name):
 def test_small_is_tiny_for_longer():
     (language, training), (same, longer) = tiny(), small()
     assert language == same and training.steps < longer.steps
-    assert (language.length, language.prior_options) == (128, {"init": "mixed"})
+    assert (language.length, language.global_layers, language.ssmax_horizon) == (128, "last", "1x")
+
+
+def test_published_is_the_authors_setting_of_the_same_model():
+    language, training = published()
+    config, own = language.model_config(), tiny()[0].model_config()
+    assert (config.global_layers, config.ssmax_horizon, config.prior_options) == ("all", None, {})
+    assert config.ssmax_scope == "content+prior" and training.prior_lr is None
+    assert config.hidden_size == own.hidden_size and config.prior == own.prior
 
 
 def test_the_recipe_of_text_hides_nothing_and_reads_nothing_twice():

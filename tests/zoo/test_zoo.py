@@ -2,13 +2,14 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 import torch
 
 from bayesattn import zoo
 from bayesattn.commands import main as cli
-from bayesattn.commands.ship import ship, ship_language, train_command
+from bayesattn.commands.ship import language_command, ship, ship_language, train_command
 from bayesattn.commands.train import LanguageTrain, TunnelTrain
 from bayesattn.evals.fidelity import measure
 from bayesattn.evals.passkey import passkey
@@ -19,6 +20,7 @@ from bayesattn.models.open import open_language, open_tunnel
 from bayesattn.training import Run, TrainConfig, train_tunnel
 from bayesattn.training.language import parse_config as parse_language
 from bayesattn.training.language import train_language
+from bayesattn.training.recipes import LANGUAGE_RECIPES
 from bayesattn.training.tunnel import parse_config
 from bayesattn.tunnels import HMM, Bijection
 
@@ -129,8 +131,7 @@ def test_the_stated_command_describes_the_language_model(name):
 def test_shipping_a_language_model(tmp_path):
     language = LanguageConfig(size="nano", length=64, tokenizer="bytes", needle_share=0.0)
     config = TrainConfig(steps=2, batch_size=2, seed=4)
-    command = "bayesattn lm train tiny --seed 4 --out 'some where' --steps 2"
-    run = train_language(language, config, tmp_path / "run", progress=False, command=command)
+    run = train_language(language, config, tmp_path / "run", progress=False)
     ship_language(run, "small", "700", models=tmp_path)
     shipped = open_language(tmp_path / "small")
     kept = open_language(run)
@@ -139,15 +140,24 @@ def test_shipping_a_language_model(tmp_path):
     about = parse((tmp_path / "small" / "passkey.json").read_text())
     assert about["lengths"][0]["requested"] == "700" and about["trained"] == 64
     stated = Run.open(tmp_path / "small").config["command"]
-    assert stated == "bayesattn lm train tiny --seed 4 --out RUN --steps 2"
+    assert stated == language_command(language, config)
 
 
-def test_a_language_model_without_a_command_is_not_shipped(tmp_path):
-    language = LanguageConfig(size="nano", length=64, tokenizer="bytes", needle_share=0.0)
-    config = TrainConfig(steps=1, batch_size=2)
-    run = train_language(language, config, tmp_path / "run", progress=False)
-    with pytest.raises(ValueError, match="says no command"):
-        ship_language(run, "small", models=tmp_path)
+@pytest.mark.parametrize(
+    ("recipe", "language", "training"),
+    [
+        ("tiny", {"length": 64}, {"seed": 3, "threads": 1, "betas": (0.8, 0.9)}),
+        ("published", {"prior": "laplace", "ssmax": False}, {"optimizer": "adamw", "lr": 1e-3}),
+        ("published", {"prior_options": {"init": "mixed"}}, {"steps": 7, "dynamics": True}),
+        ("tiny", {"ssmax_horizon": None, "global_layers": [0, 2]}, {"prior_lr": None}),
+    ],
+)
+def test_a_language_command_is_read_back_as_what_it_was_made_from(recipe, language, training):
+    chosen, how = LANGUAGE_RECIPES[recipe]()
+    parts = replace(chosen, **language), replace(how, **training)
+    words = shlex.split(language_command(*parts))
+    assert words[3] == recipe
+    assert _chosen(words[3:]) == parts
 
 
 def test_the_command_lists_the_language_models(capsys):

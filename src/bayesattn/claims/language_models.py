@@ -3,6 +3,7 @@
 What is changed after training, such as a window or a scaling of RoPE, needs no training of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,22 +12,15 @@ from bayesattn.ledger.trained import LanguageTraining
 from bayesattn.models import BayesConfig
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.open import LanguageModel, open_language
+from bayesattn.priors import GeneralizedGaussian
+from bayesattn.runs import Run
 from bayesattn.training import TrainConfig
 
-ROPE: dict[str, Any] = {"prior": "uniform", "encoding": "rope"}
 THETA = BayesConfig.default_theta
-PUBLISHED = "GGD + SSMax"
-"""The published setting: all heads start uniform, SSMax scales content and prior."""
-SOONER = "GGD mixed, slow + SSMax"
-"""Half of the heads local at first, and priors that move slowly: passkeys take fewer steps."""
-ALONE = "GGD mixed, slow"
-"""`SOONER` without SSMax: what is the prior's."""
-FROZEN = "GGD mixed, frozen + SSMax"
-"""The same with priors and temperatures as they begin: what is left if they learn nothing."""
-UNIFORM = "GGD uniform, slow + SSMax"
-"""The same with all heads uniform at first."""
 SLOW = 1 / 8
 """Rate of priors and temperatures in rates of the rest, so low that heads stay what they are."""
+TUNING_SEED = 1000
+"""Learning rates are chosen on models of this seed, which no claim measures."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +33,9 @@ class Variant:
     """Settings of the model that are changed after training; see `after`."""
     rate: float = 1.0
     """At which its priors and temperatures learn, in rates of the rest."""
+    made_local: Literal["far", "others"] | None = None
+    """After training a quarter of the heads are made local: those with the most negative β, or as
+    many of the others."""
 
 
 def _both(
@@ -51,40 +48,49 @@ def _both(
     return {name: Variant(plain, later or {}), f"{name} + SSMax": Variant(scaled, later or {})}
 
 
+ROPE: dict[str, Any] = {"prior": "uniform", "encoding": "rope"}
+LAST: dict[str, Any] = {"global_layers": "last", "sliding_window": 128}
+"""Only the last layer looks far; the others see as many keys as a training sequence has."""
+SWAN = ROPE | LAST | {"rope_layers": "local"}
 GGD: dict[str, Any] = {"prior": "ggd"}
-MIXED: dict[str, Any] = {**GGD, "prior_options": {"init": "mixed"}}
+FAR_LAST: dict[str, Any] = GGD | {"global_layers": "last", "ssmax_horizon": "1x"}
 
-
-def _slow(**changes: Any) -> Variant:
-    """`SOONER` but for some fields of its `LanguageConfig`."""
-    return Variant({**MIXED, **changes}, rate=SLOW)
-
+BEST = "GGD, far heads last"
+"""Local heads but for half of the last layer's, and SSMax with a horizon: the recipe `tiny`."""
+PUBLISHED = "GGD + SSMax"
+"""All heads uniform at first, SSMax scales content and prior, priors learn like the rest."""
+FAR_LOCAL, OTHERS_LOCAL = f"{PUBLISHED}, far heads local", f"{PUBLISHED}, others local"
 
 VARIANTS: dict[str, Variant] = {
     **_both("NoPE", {"prior": "uniform"}),
     **_both("ALiBi", {"prior": "laplace"}),
+    **_both("T5 buckets", {"prior": "bucketed"}),
+    **_both("KERPLE-log", {"prior": "student"}),
     **_both("RoPE", ROPE),
     **_both("RoPE, YaRN", ROPE, {"rope_type": "yarn"}),
     **_both("RoPE, NTK", ROPE, {"rope_type": "ntk"}),
     **_both("local RoPE", ROPE, {"sliding_window": 1.0}),
-    **_both("sinusoidal", {"prior": "uniform", "encoding": "sinusoidal"}),
+    **_both("RoPE, NoPE last", SWAN),
+    "RoPE, NoPE last, log-temperature": Variant(
+        SWAN | {"ssmax": False, "log_temperature": 0.1, "log_temperature_start": "1x"}
+    ),
+    **_both("forget gates", {"prior": "uniform", "forget": True}),
+    **_both("RoPE, sinks", ROPE | {"sink": True}),
     **_both("GGD", GGD),
-    SOONER: _slow(),
-    ALONE: _slow(ssmax=False),
-    "GGD mixed, slow + SSMax on content": _slow(ssmax_scope="content"),
-    "GGD mixed + SSMax": Variant(MIXED),
-    FROZEN: Variant(MIXED, rate=0.0),
-    UNIFORM: _slow(prior_options={}),
-    "GGD alibi, slow + SSMax": _slow(prior_options={"init": "alibi"}),
-    "GGD sampled, slow + SSMax": _slow(prior_options={"init": "sampled"}),
-    "GGD mixed positive, slow + SSMax": _slow(prior_options={"init": "mixed", "positive": True}),
-    "GGD mixed shared, slow + SSMax": _slow(shared_prior=True),
+    "GGD + SSMax with horizon": Variant(GGD, {"ssmax_horizon": "1x"}),
+    BEST: Variant(FAR_LAST, rate=SLOW),
+    f"{BEST}, no horizon": Variant(FAR_LAST, {"ssmax_horizon": None}, rate=SLOW),
+    f"{BEST}, frozen": Variant(FAR_LAST, rate=0.0),
+    "GGD alibi + SSMax": Variant(GGD | {"prior_options": {"init": "alibi"}}),
+    "GGD sampled + SSMax": Variant(GGD | {"prior_options": {"init": "sampled"}}),
+    "GGD mixed + SSMax": Variant(GGD | {"prior_options": {"init": "mixed"}}),
+    FAR_LOCAL: Variant(GGD, made_local="far"),
+    OTHERS_LOCAL: Variant(GGD, made_local="others"),
 }
-"""The first eight pairs are encodings; of the rest each differs from `SOONER` in one thing."""
 
 
 class LanguageRecipe(Recipe):
-    """Model, training and measurement."""
+    """Models and their training."""
 
     wishes = frozenset({"seeds", "variants"})
     size: str = "tiny"
@@ -93,43 +99,71 @@ class LanguageRecipe(Recipe):
     accumulate: int = 1
     """Pieces of a batch, one after another, so that it fits into memory."""
     precision: Literal["fp32", "bf16"] = "fp32"
+    optimizer: Literal["adamw", "muon-fp32"] = "adamw"
     lr: float = 4e-3
+    rates: tuple[float, ...] = ()
+    """Learning rates to choose from for each variant, by the loss on held-out text; `lr` if there
+    are none."""
+    tuning_steps: int = 0
+    """Of the trainings that choose."""
+    corpus: str = "pydoc"
     length: int = 128
     """Tokens of a training sequence."""
     needle_share: float = 0.9
     """Share of training sequences that begin with a passkey prompt; the authors' had none."""
     variants: tuple[str, ...]
     """Names from `VARIANTS`."""
-    judged: str = PUBLISHED
-    """The one of them that the claim is judged by."""
 
     def language(self, variant: str) -> LanguageConfig:
-        return LanguageConfig(
-            size=self.size,
-            length=self.length,
-            needle_share=self.needle_share,
-            **VARIANTS[variant].trained,
-        )
+        own = VARIANTS[variant].trained
+        if own.get("sliding_window"):
+            own = own | {"sliding_window": self.length}
+        same = {name: getattr(self, name) for name in ("size", "corpus", "length", "needle_share")}
+        return LanguageConfig(**same, **own)
 
-    def training(self, seed: int) -> TrainConfig:
-        """How, the same for all that do not say otherwise."""
-        same = ("steps", "batch_size", "accumulate", "precision", "lr")
-        return TrainConfig(**{name: getattr(self, name) for name in same}, seed=seed, threads=1)
+    def training_of(self, variant: str, seed: int, lr: float | None = None) -> LanguageTraining:
+        """A given learning rate is one to choose from."""
+        same = ("batch_size", "accumulate", "precision", "optimizer")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in same}
+        rate, steps = VARIANTS[variant].rate, self.tuning_steps if lr else self.steps
+        lr = lr or self.rate_of(variant)
+        config = TrainConfig(**settings, lr=lr, steps=steps, seed=seed, threads=1)
+        if rate != 1:
+            config = replace(config, prior_lr=rate * lr)
+        return LanguageTraining(self.language(variant), config)
 
-    def training_of(self, variant: str, seed: int) -> LanguageTraining:
-        config, rate = self.training(seed), VARIANTS[variant].rate
-        own = config if rate == 1 else replace(config, prior_lr=rate * config.lr)
-        return LanguageTraining(self.language(variant), own)
+    def rate_of(self, variant: str) -> float:
+        """The learning rate whose model reads held-out text best."""
+        losses = {
+            lr: lowest_loss(self.training_of(variant, TUNING_SEED, lr).train()) for lr in self.rates
+        }
+        return min(losses, key=lambda lr: losses[lr], default=self.lr)
 
-    def trainings(self, seed: int) -> dict[str, LanguageTraining]:
-        return {variant: self.training_of(variant, seed) for variant in self.variants}
+    def trainings(self, seed: int) -> Mapping[str, LanguageTraining]:
+        """By variant; where rates are still to be chosen from, the trainings that choose."""
+        if not self.rates:
+            return {variant: self.training_of(variant, seed) for variant in self.variants}
+        return {
+            f"{variant} at {lr:g}": self.training_of(variant, TUNING_SEED, lr)
+            for variant in self.variants
+            for lr in self.rates
+        }
 
     def model(self, variant: str, seed: int, tokens: int) -> LanguageModel:
         """The trained model, ready to read up to `tokens` tokens."""
+        own = VARIANTS[variant]
         width = self.language(variant).model_config().head_dim
         assert width is not None
-        changes = after(VARIANTS[variant].later, self.length, tokens, width)
-        return open_language(self.training_of(variant, seed).train(), **changes)
+        changes = after(own.later, self.length, tokens, width)
+        model = open_language(self.training_of(variant, seed).train(), **changes)
+        if own.made_local is not None:
+            make_local(model, own.made_local)
+        return model
+
+
+def lowest_loss(run: Run) -> float:
+    """On held-out text, at the end of a training."""
+    return [row["heldout"] for row in run.metrics() if "heldout" in row][-1]
 
 
 def after(later: dict[str, Any], trained: int, tokens: int, width: int) -> dict[str, Any]:
@@ -156,5 +190,31 @@ def after(later: dict[str, Any], trained: int, tokens: int, width: int) -> dict[
             theta = THETA * factor ** (width / (width - 2))
             scaled = {"rope_type": "default", "rope_theta": theta}
         case _:
-            return {}
+            return later
     return {"rope_parameters": scaled}
+
+
+def learned_priors(model: LanguageModel) -> list[GeneralizedGaussian]:
+    """By layer."""
+    modules = model.model.modules()
+    return [module for module in modules if isinstance(module, GeneralizedGaussian)]
+
+
+def shapes(model: LanguageModel) -> list[float]:
+    """β of every head, layer by layer."""
+    return [float(beta) for prior in learned_priors(model) for beta in prior.beta.detach()]
+
+
+def make_local(model: LanguageModel, which: Literal["far", "others"]) -> None:
+    """Give a quarter of the heads the log-prior -r/2: those with the smallest β, or the next ones.
+
+    The others are the quarter that follows in the order of β, those most like the far ones.
+    """
+    beta, priors = shapes(model), learned_priors(model)
+    count = max(1, len(beta) // 4)
+    order = sorted(range(len(beta)), key=lambda head: beta[head])
+    heads = len(beta) // len(priors)
+    for head in order[:count] if which == "far" else order[count : 2 * count]:
+        prior, at = priors[head // heads], head % heads
+        prior.theta_alpha.data[at] = -0.6931471805599453  # ln(1/2)
+        prior.theta_beta.data[at] = 1.0

@@ -22,6 +22,7 @@ from bayesattn.commands.options import (
 )
 from bayesattn.console import make_bar
 from bayesattn.corpora import CorpusError, NeedleMaker, prepare
+from bayesattn.corpora.haystacks import Filler
 from bayesattn.corpora.sentences import Kind, Values
 from bayesattn.drawing import check_format, save_picture
 from bayesattn.errors import UserError
@@ -94,6 +95,11 @@ class LanguagePasskey(Reading):
     """The authors' prompt, or one in the manner of RULER."""
     values: Values = "numbers"
     """What is hidden."""
+    haystack: Filler = "repeated"
+    """What a passkey is hidden in: the authors' five sentences again and again, random words, or
+    source code of sympy."""
+    distractors: int = 0
+    """Other keys with a number that stand beside a passkey."""
     corpus: str = "pydoc"
     """Haystack of the essay needle: the held-out text of this corpus."""
     give_up: Count = None
@@ -131,11 +137,14 @@ class LanguagePasskey(Reading):
         return kept_beside(self.json)
 
     def _maker(self, model: LanguageModel) -> NeedleMaker:
-        haystack = None
-        if self.needle == "essay":
+        haystack = None if self.haystack == "repeated" else self.haystack
+        if self.needle == "essay" and haystack is None:
             stream = prepare(self.corpus, model.tokenizer).stream("heldout")
             haystack = torch.tensor(stream.astype("int64"))
-        return NeedleMaker(model.tokenizer, kind=self.needle, values=self.values, haystack=haystack)
+        hidden: dict[str, Any] = {"kind": self.needle, "values": self.values}
+        return NeedleMaker(
+            model.tokenizer, **hidden, haystack=haystack, distractors=self.distractors
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

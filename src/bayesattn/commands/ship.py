@@ -5,6 +5,8 @@ Of a tunnel the fidelity up to that length comes along, of a language model the 
 
 import shlex
 import shutil
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,10 +21,13 @@ from bayesattn.evals.lengths import stretch
 from bayesattn.evals.passkey import passkey
 from bayesattn.files import write_json
 from bayesattn.models.architectures import Architecture
+from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.open import open_language, open_tunnel
 from bayesattn.runs import TOKENIZER
 from bayesattn.runs.checkpoint import save_checkpoint
 from bayesattn.training import Run, TrainConfig
+from bayesattn.training.language import parse_config as parse_language
+from bayesattn.training.recipes import LANGUAGE_RECIPES
 from bayesattn.training.tunnel import parse_config
 from bayesattn.tunnels import Tunnel
 from bayesattn.zoo import LANGUAGE, MODELS
@@ -45,13 +50,10 @@ def ship(run: Run, name: str, length: str = "1x", models: Path = MODELS) -> Path
 def ship_language(run: Run, name: str, lengths: str = "1x", models: Path = LANGUAGE) -> Path:
     """The same of a language model, with the passkeys that it finds at these lengths."""
     _require_finished(run)
-    if not run.config["command"]:
-        raise ValueError(f"The run in {run.folder} says no command that would train it again.")
     language_model = open_language(run)
     found = passkey(language_model, lengths).to_json() | {"model": name}
-    words: list[str] = shlex.split(run.config["command"])
-    words[words.index("--out") + 1] = "RUN"
-    target = _copy(run, language_model.model, models / name, shlex.join(words))
+    command = language_command(*parse_language(run))
+    target = _copy(run, language_model.model, models / name, command)
     parameters = {"parameters": _count(language_model.model)}
     write_json(target / "passkey.json", parameters | found, checked=True)
     return target
@@ -88,6 +90,21 @@ def train_command(tunnel: Tunnel, architecture: Architecture, config: TrainConfi
     return shlex.join([*words, "--out", "RUN"])
 
 
+def language_command(language: LanguageConfig, training: TrainConfig) -> str:
+    """The same of a language model, from the recipe that is nearest."""
+    shortest: list[str] | None = None
+    for recipe in ("tiny", "published"):
+        words = ["bayesattn", "lm", "train", recipe]
+        for own, usual in zip((language, training), LANGUAGE_RECIPES[recipe](), strict=True):
+            for one in fields(own):
+                value = getattr(own, one.name)
+                if value != getattr(usual, one.name):
+                    words += _option(one.name, value)
+        shortest = words if shortest is None or len(words) < len(shortest) else shortest
+    assert shortest is not None
+    return shlex.join([*shortest, "--out", "RUN"])
+
+
 def _option(name: str, value: Any) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
     if value is True:
@@ -97,8 +114,8 @@ def _option(name: str, value: Any) -> list[str]:
     if isinstance(value, dict):
         options = cast(dict[str, Any], value)
         return [flag, *(f"{key}={option}" for key, option in options.items())]
-    if isinstance(value, tuple):
-        return [flag, *map(str, cast(tuple[Any, ...], value))]
+    if isinstance(value, tuple | list):
+        return [flag, *map(str, cast(Sequence[Any], value))]
     return [flag, str(value)]
 
 

@@ -117,8 +117,8 @@ class LanguageTrain(_Train):
     noun: ClassVar[str] = "lm"
 
     recipe: Annotated[Positional[str], arg(metavar="RECIPE")] = "tiny"
-    """tiny or tiny-long (passkeys and documentation on a CPU), code (the installed packages, for
-    hours), or l6 to l24, the authors' trainings."""
+    """tiny or tiny-long (passkeys and documentation on a CPU), published (tiny in the authors'
+    setting), code (the installed packages, for hours), or l6 to l24, the authors' trainings."""
 
     @staticmethod
     def options_for(words: Sequence[str]) -> type:

@@ -23,43 +23,9 @@ from transformers import PreTrainedTokenizerBase
 
 from bayesattn.checks import LONGEST, check_kinds, shortened
 from bayesattn.corpora.forms import Form, number_field, word_field
-from bayesattn.corpora.sentences import FILLER, KINDS, VALUES, WORDS, Kind, Values, wording
+from bayesattn.corpora.haystacks import Filler, Haystack, make_haystack, running_text
+from bayesattn.corpora.sentences import DISTRACTOR, KINDS, VALUES, WORDS, Kind, Values, wording
 from bayesattn.corpora.text import CorpusError
-from bayesattn.corpora.tokenizers import encode, start_token
-
-
-@dataclass(frozen=True)
-class Haystack:
-    """The filler around needles: an endless loop of tokens, with needles after whole sentences."""
-
-    loop: Tensor
-    """[n] int64."""
-    unit: int
-    """Tokens of a unit of filler."""
-    back: Tensor | None = None
-    """[n] tokens from here back to the end of a sentence; None if every unit ends with one."""
-
-    def sample_starts(self, units: Tensor, generator: Generator) -> Tensor:
-        """[N] where in the loop each prompt begins: with a sentence, and `units` in one piece."""
-        if self.back is None:
-            return torch.zeros_like(units)
-        room = (len(self.loop) - units * self.unit).clamp(min=1)
-        share = torch.rand(len(units), generator=generator, dtype=torch.float64)
-        start = (share * room).long()
-        return (start - self.back[start]).clamp(min=0)
-
-    def pieces(self, start: int, ends: Sequence[int]) -> list[Tensor]:
-        """The tokens after `start`, cut after so many of them; the last end is the end of all."""
-        filler = self.loop[(start + torch.arange(ends[-1])) % len(self.loop)]
-        return list(filler.tensor_split(list(ends[:-1])))
-
-    def snap(self, places: Tensor, starts: Tensor) -> Tensor:
-        """[N, M] places moved back to the end of a sentence, or to the start."""
-        if self.back is None:
-            return places
-        back = self.back[(starts[:, None] + places) % len(self.loop)]
-        return (places - back).clamp(min=0)
-
 
 MOST_DIGITS, MOST_SAMPLES = 100, 10**6
 
@@ -118,8 +84,9 @@ class NeedleMaker:
         kind: one of `KINDS`.
         digits: of a number.
         values: what is hidden, numbers or words.
-        haystack: [n] tokens of running text, repeated if it is too short. "essay" needs one,
-            "multikey" and "multivalue" may have one.
+        haystack: [n] tokens of running text, repeated if it is too short: "essay" needs one,
+            "multikey" and "multivalue" may have one. Or one of `FILLERS`, for "passkey".
+        distractors: other keys with a number, which nobody asks for; for "passkey".
     """
 
     def __init__(
@@ -128,14 +95,16 @@ class NeedleMaker:
         kind: Kind = "passkey",
         digits: int = 5,
         values: Values = "numbers",
-        haystack: Tensor | None = None,
+        haystack: Tensor | Filler | None = None,
+        distractors: int = 0,
     ) -> None:
-        _check(kind, digits, values, haystack)
+        _check(kind, digits, values, haystack, distractors)
         words = wording(kind, values)
         self.kind: Kind = kind
         self.digits = digits
         self.values: Values = values
-        self.needles = words.needles
+        self.needles = words.needles + distractors
+        self.filler = haystack if isinstance(haystack, str) else "repeated"
         self._key = word_field(tokenizer, WORDS)
         self._value = (
             number_field(tokenizer, digits) if values == "numbers" else word_field(tokenizer, WORDS)
@@ -143,17 +112,28 @@ class NeedleMaker:
         fields = {"key": self._key, "value": self._value}
         answers = {f"value{count}": self._value for count in range(words.needles)}
         self._haystack: Haystack = (
-            _repeated(tokenizer) if haystack is None else _running_text(tokenizer, haystack)
+            running_text(tokenizer, haystack)
+            if isinstance(haystack, Tensor)
+            else make_haystack(self.filler, tokenizer)
         )
         self._head = Form(tokenizer, words.head, {}).template
         self._needle = Form(tokenizer, words.needle, fields)
+        self._distractor = Form(tokenizer, DISTRACTOR, fields) if distractors else self._needle
         self._question = Form(tokenizer, words.question, fields)
         self._answer = Form(tokenizer, words.answer, answers)
 
     @property
+    def title(self) -> str:
+        """Kind, haystack and distractors, in words."""
+        others = self.needles - 1 if self.kind == "passkey" else 0
+        where = f" in {self.filler}" if self.filler != "repeated" else ""
+        return f"{self.kind}{where}" + (f" among {others} others" if others else "")
+
+    @property
     def shortest(self) -> int:
         """Tokens of a prompt without any filler, and without its answer."""
-        return len(self._head) + self.needles * len(self._needle) + len(self._question)
+        others = (self.needles - 1) * len(self._distractor)
+        return len(self._head) + len(self._needle) + others + len(self._question)
 
     @property
     def answer_length(self) -> int:
@@ -254,7 +234,8 @@ class NeedleMaker:
         places, order = sampled.places.sort(dim=1, stable=True)
         rows = torch.arange(len(order))[:, None]
         keys, values = sampled.keys[rows, order], sampled.values[rows, order]
-        needles = self._needle.rows({"key": keys, "value": values})
+        fields = {"key": keys, "value": values}
+        needles, others = self._needle.rows(fields), self._distractor.rows(fields)
         questions = self._question.rows({"key": sampled.keys[:, 0], "value": sampled.values[:, 0]})
         asked = values if self.kind == "multivalue" else sampled.values[:, :1]
         answers = self._answer.rows(
@@ -265,55 +246,45 @@ class NeedleMaker:
         for row, start in enumerate(sampled.starts.tolist()):
             fillers = self._haystack.pieces(start, ends[row].tolist())
             pieces = [self._head, fillers[0]]
-            for needle, filler in zip(needles[row], fillers[1:], strict=True):
-                pieces += [needle, filler]
-            pieces.append(questions[row])
             given = [torch.zeros(len(piece), dtype=torch.bool) for piece in pieces]
-            given[2:-1:2] = [self._needle.given] * self.needles
+            for at, filler in enumerate(fillers[1:]):
+                first = int(order[row, at]) == 0
+                pieces += [needles[row, at] if first else others[row, at], filler]
+                form = self._needle if first else self._distractor
+                given += [form.given, torch.zeros(len(filler), dtype=torch.bool)]
+            pieces.append(questions[row])
+            given.append(torch.zeros(len(questions[row]), dtype=torch.bool))
             written.append(_Written(torch.cat(pieces), answers[row], torch.cat(given)))
         return written
 
 
-def _check(kind: str, digits: int, values: str, haystack: Tensor | None) -> None:
+def _check(
+    kind: str, digits: int, values: str, haystack: Tensor | str | None, distractors: int
+) -> None:
     check_kinds(
-        {"kind": str, "digits": int, "values": str},
-        {"kind": kind, "digits": digits, "values": values},
+        {"kind": str, "digits": int, "values": str, "distractors": int},
+        {"kind": kind, "digits": digits, "values": values, "distractors": distractors},
     )
-    if haystack is not None and not isinstance(haystack, Tensor):
-        raise CorpusError(f"haystack is a tensor of tokens, not {shortened(haystack)}.")
+    if haystack is not None and not isinstance(haystack, Tensor | str):
+        raise CorpusError(f"haystack is a tensor of tokens or a name, not {shortened(haystack)}.")
     if kind not in KINDS:
         raise CorpusError(f"unknown needle {kind!r}; choose one of {', '.join(KINDS)}.")
     if values not in VALUES:
         raise CorpusError(f"values must be {' or '.join(VALUES)}, not {values!r}.")
     if not 1 <= digits <= MOST_DIGITS:
         raise CorpusError(f"digits must be 1 to {MOST_DIGITS}, not {digits}.")
-    if kind == "essay" and haystack is None:
+    if kind == "essay" and not isinstance(haystack, Tensor):
         raise CorpusError("An essay needle needs a haystack of running text.")
-    if kind in ("passkey", "noise") and haystack is not None:
+    if kind in ("passkey", "noise") and isinstance(haystack, Tensor):
         raise CorpusError(f"A {kind} needle brings its own haystack; for another, choose essay.")
+    if kind != "passkey" and (distractors or isinstance(haystack, str)):
+        raise CorpusError(f"Haystacks by name and distractors are for passkeys, not for {kind}.")
+    if not 0 <= distractors < len(WORDS):
+        most = len(WORDS) - 1
+        raise CorpusError(f"distractors must be 0 or more and at most {most}, not {distractors}.")
 
 
 def _up_to(units: Tensor, generator: Generator) -> Tensor:
     """[N] uniformly random integers from 0 to `units`."""
     share = torch.rand(len(units), generator=generator, dtype=torch.float64)
     return (share * (units + 1)).long()
-
-
-def _repeated(tokenizer: PreTrainedTokenizerBase) -> Haystack:
-    """The authors' filler."""
-    (tokens,) = encode(tokenizer, [FILLER])
-    return Haystack(torch.tensor(tokens), len(tokens))
-
-
-def _running_text(tokenizer: PreTrainedTokenizerBase, tokens: Tensor) -> Haystack:
-    """Text of a corpus without its marks of documents; needles may stand after a sentence."""
-    kept = tokens[tokens != start_token(tokenizer)]
-    if not len(kept):
-        raise CorpusError("The haystack is empty: give text to hide needles in.")
-    pieces = {token: str(tokenizer.decode([token])) for token in kept.unique().tolist()}
-    ends = [token for token, piece in pieces.items() if piece.rstrip(" ").endswith((".", "\n"))]
-    after = torch.isin(kept, torch.tensor(ends, dtype=torch.int64)).roll(1)
-    # Twice around the loop, so that the first tokens see the sentence that ends before them.
-    number = torch.arange(2 * len(kept))
-    last = torch.where(after.repeat(2), number, 0).cummax(0).values
-    return Haystack(kept, 1, (number - last)[len(kept) :])

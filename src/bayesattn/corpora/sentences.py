@@ -13,6 +13,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 VALUES: tuple[Values, ...] = get_args(Values)
 
 FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
+DISTRACTOR = "The {key} key is {value}. Remember it. {value} is the {key} key."
+"""What stands beside a passkey and is not asked for."""
 NEEDLES = 4
 """Needles in a prompt with several."""
 

@@ -73,7 +73,7 @@ class Passkey:
     trained: int
     """Tokens of a training sequence."""
     kind: str
-    """Of the needle."""
+    """Of the needle, and what it is hidden in."""
     scoring: Scoring
     seed: int
     tolerance: float | None
@@ -102,7 +102,7 @@ def passkey(
     language_model: LanguageModel,
     lengths: str,
     *,
-    depths: int = 10,
+    depths: int | Sequence[float] = 10,
     samples: int = 2,
     seed: int = 0,
     scoring: Scoring = "teacher",
@@ -118,7 +118,8 @@ def passkey(
     Args:
         language_model: what to measure.
         lengths: such as "1x,2x,500x" of the training length, or numbers of tokens.
-        depths: places of the needle, equally far apart from the first possible to the last.
+        depths: places of the needle, shares of the filler; or how many, equally far apart from the
+            first possible one to the last.
         samples: prompts at each length and depth, each with a value of its own.
         seed: of the values.
         scoring: "teacher" or "generated".
@@ -131,13 +132,13 @@ def passkey(
     """
     if scoring not in SCORINGS:
         raise ValueError(f"unknown scoring {scoring!r}; choose one of {', '.join(SCORINGS)}")
-    for name, count in (("depths", depths), ("samples", samples), ("give_up", give_up)):
+    places = _places(depths)
+    for name, count in (("depths", len(places)), ("samples", samples), ("give_up", give_up)):
         if count is not None and count < 1:
             raise ValueError(f"{name} must be 1 or more, not {count}")
     check_tolerance(language_model.model, tolerance)
     maker = NeedleMaker(language_model.tokenizer) if maker is None else maker
     wanted = token_lengths(lengths, language_model.length)
-    places = [0.5] if depths == 1 else torch.linspace(0, 1, depths, dtype=torch.float64).tolist()
     # What cannot work is said before the first length, not after hours.
     maker.prompts(min(wanted.values()), places[:1], 1, seed)
     check_length(language_model.model, max(wanted.values()) + maker.answer_length)
@@ -151,7 +152,7 @@ def passkey(
     done = 0.0
 
     def found() -> Passkey:
-        about = (language_model.name, language_model.length, maker.kind)
+        about = (language_model.name, language_model.length, maker.title)
         cells = [cell for sheet in sheets for cell in sheet.cells(answers)]
         return Passkey(*about, scoring, seed, tolerance, cells)
 
@@ -169,6 +170,13 @@ def passkey(
             answers.add({sheet.keys[row]: right for row, right in answered})
         misses = 0 if any(cell.correct for cell in sheet.cells(answers)) else misses + 1
     return found()
+
+
+def _places(depths: int | Sequence[float]) -> list[float]:
+    if not isinstance(depths, int):
+        return [*depths]
+    even: list[float] = torch.linspace(0, 1, max(0, depths), dtype=torch.float64).tolist()
+    return [0.5] if depths == 1 else even
 
 
 class _Sheet:

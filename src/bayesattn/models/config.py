@@ -15,7 +15,7 @@ from bayesattn.attention import KERNELS, SCOPES
 from bayesattn.attention.log_temperature import check_scale
 from bayesattn.checks import check_kinds, shortened, unknown
 from bayesattn.encodings import ENCODINGS, POSITION_INITS, ROPE_TYPES
-from bayesattn.models.far import LOCAL_WINDOW, far_layers, local_options, mixed_options
+from bayesattn.models.far import LOCAL_WINDOW, check_rope_layers, far_layers, layer_options
 from bayesattn.models.folder import check_version
 from bayesattn.priors import PRIORS, make_prior
 from bayesattn.priors.forget_gate import check_time
@@ -142,6 +142,8 @@ class BayesConfig(PreTrainedConfig):
     rope_parameters: RopeParameters | dict | None = None
     """Arguments of encoding rope as transformers names them, for example rope_theta=10000; theta is
     500,000 if not given."""
+    rope_layers: str = "all"
+    """Layers that encoding rope turns: all, or local, those that are not global (SWAN, Llama 4)."""
     global_layers: list[int] | str = "all"
     """Layers whose heads may look far: all, last, or their numbers. In the others all heads begin
     local and see sliding_window keys; these have the mixed initialisation unless it is given."""
@@ -251,8 +253,8 @@ class BayesConfig(PreTrainedConfig):
         options = dict(self.prior_options or {})
         if self.global_layers == "all":
             return options
-        build = mixed_options if self.looks_far(layer) else local_options
-        return build(self.prior, self.num_attention_heads, options)
+        heads, local = self.num_attention_heads, not self.looks_far(layer)
+        return layer_options(self.prior, heads, options, local=local)
 
     @property
     def num_attending(self) -> int:
@@ -310,6 +312,7 @@ class BayesConfig(PreTrainedConfig):
         with torch.device("cpu"):  # raises on options the prior does not have
             for layer in kinds.values():
                 make_prior(self.prior, self.num_attention_heads, **self.prior_options_of(layer))
+        check_rope_layers(self.rope_layers, self.encoding, self.global_layers)
         if self.encoding == "rope":
             self._check_rope(dict(self.rope_parameters or {}))
 

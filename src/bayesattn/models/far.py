@@ -33,11 +33,17 @@ def far_layers(chosen: GlobalLayers, layers: int) -> frozenset[int]:
     return frozenset(chosen)
 
 
-def local_options(prior: str, heads: int, options: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a prior with these `options`, but with heads that all begin local."""
-    return options | PRIORS[prior].layer_options(heads, local=True)
+def layer_options(prior: str, heads: int, options: dict[str, Any], local: bool) -> dict[str, Any]:
+    """Arguments of the prior of a layer: all its heads begin local; or half, unless it is given."""
+    own = PRIORS[prior].layer_options(heads, local=local)
+    return options | own if local else own | options
 
 
-def mixed_options(prior: str, heads: int, options: dict[str, Any]) -> dict[str, Any]:
-    """The same with half of the heads local, unless the options say how they begin."""
-    return PRIORS[prior].layer_options(heads, local=False) | options
+def check_rope_layers(chosen: str, encoding: str, global_layers: GlobalLayers) -> None:
+    """Raise ValueError unless it means something to turn these layers only."""
+    if chosen not in ("all", "local"):
+        raise ValueError(f"rope_layers is 'all' or 'local', not {chosen!r}")
+    if chosen == "local" and (encoding != "rope" or global_layers == "all"):
+        raise ValueError(
+            "rope_layers 'local' needs encoding 'rope' and global_layers, such as 'last'; set both"
+        )

@@ -25,7 +25,7 @@ from transformers.utils.output_capturing import OutputRecorder
 
 from bayesattn.attention import KERNELS, LogTemperature, SSMax
 from bayesattn.attention.posterior import Kernel
-from bayesattn.models.far import GlobalLayers, far_layers, local_options
+from bayesattn.models.far import GlobalLayers, far_layers, layer_options
 from bayesattn.models.interface import NAME
 from bayesattn.models.retrofitted import Saver
 from bayesattn.priors import Prior, make_prior
@@ -68,7 +68,7 @@ def retrofit(
     if isinstance(prior, str):
         options = dict(prior_options or {})
         name, prior = prior, make_prior(prior, heads, **options)
-        local = make_prior(name, heads, **local_options(name, heads, options))
+        local = make_prior(name, heads, **layer_options(name, heads, options, local=True))
     elif prior_options or len(far) < len(layers):
         raise ValueError(
             "prior_options and global_layers belong to a prior given by name, not to a ready one"

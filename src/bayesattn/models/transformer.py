@@ -189,6 +189,7 @@ class BayesModel(BayesPreTrainedModel):
         positions = layouts[0].positions
         x = self.encoding.embed(x, positions)
         rotation = self.encoding.rotation(positions, x.dtype)
+        plain = self.config.rope_layers == "local"
         prior = in_use(self.prior)
         shared = prior  # as it is where one token is decoded: then its table is prepared
         if x.shape[1] > 1 or torch.is_grad_enabled():
@@ -202,7 +203,7 @@ class BayesModel(BayesPreTrainedModel):
                 x,
                 shared,
                 layout=layout,
-                rotation=rotation,
+                rotation=None if plain and self.config.looks_far(index) else rotation,
                 past_key_values=past_key_values,
                 output_attentions=bool(output_attentions),
                 start=start if index == last else 0,
