@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bayesattn.claims.recorded import standing
-from bayesattn.claims.registry import all_studies
+from bayesattn.claims.registry import listed
 from bayesattn.errors import UserError
 from bayesattn.ledger import words
-from bayesattn.ledger.judging import command
 from bayesattn.ledger.ledger import Ledger, Record
 from bayesattn.ledger.statement import Claim
 from bayesattn.report.table import RULE, Cell, make_cell, make_table
@@ -71,14 +70,14 @@ def fill(path: Path, ledger: Ledger) -> None:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise UserError(f"{path} needs a line {BEGIN} and after it a line {END} for the table.")
-    claims = [study.claim for study in all_studies()]
+    claims = [claim for claim, _ in listed()]
     shown = table(claims, ledger, "docs/claims/")
     path.write_text(f"{before}{BEGIN}\n{shown}\n{END}{after}", encoding="utf-8")
 
 
 def pages(ledger: Ledger, notes: Path) -> dict[str, str]:
     """The text of every page, by file name."""
-    claims = [study.claim for study in all_studies()]
+    claims = [claim for claim, _ in listed()]
     found = {f"{claim.id}.md": page(claim, ledger, notes) for claim in claims}
     index = [SOURCE.format(name=INDEX), "# Claims", *_note(INDEX, notes)]
     return {f"{INDEX}.md": "\n\n".join([*index, table(claims, ledger, "")]) + "\n", **found}
@@ -101,7 +100,7 @@ def page(claim: Claim, ledger: Ledger, notes: Path) -> str:
             parts += [f"![{figure.alt}]({figure.file})", f"*{figure.caption}*"]
     if claim.mind:
         parts += ["## What would change our mind", claim.mind]
-    parts += ["## Registration", *_registration(claim, record), f"    {command(claim.id)}"]
+    parts += ["## Registration", *_registration(claim, record), f"    {words.command(claim.id)}"]
     return "\n\n".join([*parts, *_note(claim.id, notes, record)]) + "\n"
 
 

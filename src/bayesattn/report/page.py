@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bayesattn import files
-from bayesattn.claims.registry import all_studies
+from bayesattn.claims.recorded import recorded_ledger
+from bayesattn.claims.registry import listed
 from bayesattn.ledger import words
 from bayesattn.ledger.ledger import NAME, ExhibitFile, FigureFile, Ledger, Record
 from bayesattn.report import html
+from bayesattn.report.live import Live, compare
+from bayesattn.report.live import recorded as recorded_rows
 from bayesattn.report.table import RULE, make_table
 
 PAGE = "index.html"
@@ -15,9 +18,9 @@ STATES = {"yes": "✓ yes", "no": "✗ no", "undecided": "? undecided", "error":
 """What the table can be filtered by."""
 
 
-def render(ledger: Ledger, folder: Path) -> str:
-    """The page for `ledger`, whose figures lie in `folder`."""
-    registered = {study.claim.id: study.claim for study in all_studies()}
+def render(ledger: Ledger, folder: Path, live: Live | None = None) -> str:
+    """The page for `ledger`, whose figures lie in `folder`; `live` is what a demo has found."""
+    registered = {claim.id: claim for claim, _ in listed()}
     records = [record for _, record in sorted(ledger.records.items())]
     claims = [registered.get(record.claim.id, record.claim) for record in records]
     table = make_table(claims, ledger)
@@ -27,8 +30,16 @@ def render(ledger: Ledger, folder: Path) -> str:
         name: [exhibit for exhibit in own if exhibit["kind"] != "beliefs"]
         for name, own in exhibits.items()
     }
+    found = [
+        html.embedded(f"live-{number}", exhibit, exhibit.data)
+        for number, exhibit in enumerate(live.exhibits if live else ())
+    ]
+    record = recorded_rows() if live else {}
     return html.render(
         "page.html",
+        live=live,
+        live_exhibits=found,
+        compared={row.what: compare(row, record) for row in live.rows} if live else {},
         records=records,
         claims={claim.id: claim for claim in claims},
         cells={name: [cell for cell in table.cells if cell.claim.id == name] for name in exhibits},
@@ -36,7 +47,7 @@ def render(ledger: Ledger, folder: Path) -> str:
         states={own: said for own, said in STATES.items() if own in {c.state for c in table.cells}},
         missing=[name for name in registered if name not in ledger.records],
         rule=RULE,
-        all_exhibits=every,
+        all_exhibits=[*found, *every],
         players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
         exhibits=still,
         words=words,
@@ -45,9 +56,14 @@ def render(ledger: Ledger, folder: Path) -> str:
     )
 
 
-def write_page(folder: Path, path: Path) -> Path:
-    """The page for the ledger in `folder`, written to `path`."""
-    page = render(Ledger.load(folder / NAME), folder)
+def write_page(folder: Path | None, path: Path, live: Live | None = None) -> Path:
+    """The page for the ledger in `folder`, or for the recorded one, written to `path`."""
+    if folder is None:
+        clone = Path("results")
+        ledger = Ledger.load(clone / NAME) if (clone / NAME).exists() else recorded_ledger()
+        page = render(ledger, clone, live)
+    else:
+        page = render(Ledger.load(folder / NAME), folder, live)
     with files.writing(str(path), "make room, or choose another folder"):
         files.write_text(path, page)
     return path

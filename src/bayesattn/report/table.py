@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from bayesattn.claims.recorded import agrees, recorded_row, standing
 from bayesattn.ledger import words
-from bayesattn.ledger.judging import command
 from bayesattn.ledger.ledger import Ledger, Row
 from bayesattn.ledger.statement import Claim, Statement
 from bayesattn.verdicts import WORDS, Kind
@@ -81,7 +80,7 @@ class Cell(NamedTuple):
 
     @property
     def command(self) -> str:
-        return command(self.claim.id)
+        return words.command(self.claim.id)
 
     def _direction(self, row: Row) -> str:
         if row.value is None:
