@@ -11,10 +11,11 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from bayesattn.errors import UserError
 
@@ -86,9 +87,28 @@ def extended() -> bool:
     return bool(os.environ.get(VARIABLE) or entry_points(group=GROUP))
 
 
-def needed() -> list[str]:
-    """What has to be imported for what is made now: names of files."""
+def names() -> list[str]:
+    """Names of the files that are, or will be, imported."""
     return [Path(file).name for file in _named()]
+
+
+def needed_by(kind: type) -> str:
+    """What has to be imported before a class is known; nothing for one of ours."""
+    module = kind.__module__
+    return "" if module.partition(".")[0] == "bayesattn" else module
+
+
+def require(kind: str, name: str, known: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
+    """Be sure that `name` is known, or say which import what is `stored` needs for it."""
+    module = stored.get("bayesattn_import")
+    if not module or name in known:
+        return
+    load()
+    if name not in known:
+        raise UserError(
+            f"The {kind} {name!r} is defined in {module}: import that before the model is loaded, "
+            f"or pass {OPTION} {module.replace('.', '/')}.py to the command."
+        )
 
 
 @cache

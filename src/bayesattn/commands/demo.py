@@ -328,7 +328,7 @@ class Showing:
                 belief_exhibit(
                     *open_tunnel(self._run_of("tunnel")),
                     title="The model just trained believes what Bayes believes",
-                    caption="Held-out sequences, step by step: exact posterior and the model's belief.",
+                    caption="Held-out sequences: the exact posterior beside the model's belief.",
                 )
             )
         write_page(None, self.page, Live(self.rows(), [own for own in exhibits if own], running))

@@ -53,6 +53,7 @@ COMMANDS = {
     "lm harness": Command("lm:LanguageHarness", "run tasks of lm-eval"),
     "lm priors": Command("lm:LanguagePriors", "show what each head's prior has learnt"),
     "lm zoo": Command("zoo:LanguageZoo", "list the language models that come along"),
+    "check-prior": Command("check:CheckPrior", "check a prior of your own"),
     "cost": Command("cost:CostCommand", "predict what training a model needs"),
 }
 FORMER_GROUPS = {

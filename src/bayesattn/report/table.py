@@ -41,6 +41,11 @@ class Cell(NamedTuple):
     """How its measurement crashed."""
 
     @property
+    def there(self) -> bool:
+        """Whether something was measured, or tried."""
+        return self.row is not None or bool(self.problem)
+
+    @property
     def id(self) -> str:
         return f"{self.claim.id}/{self.own.name}"
 
@@ -127,14 +132,28 @@ class Table(NamedTuple):
         return [*(cell for line in self.lines for cell in line.cells), *self.ours, *self.identities]
 
     def counts(self) -> Iterator[str]:
-        """How many statements of each kind have which verdict."""
+        """How many statements of each kind have which verdict; nothing of what was not measured."""
         for kind, heading in HEADINGS.items():
-            own = [cell for cell in self.cells if cell.own.kind is kind]
-            found = Counter(_said(cell) for cell in own)
-            order = (*WORDS[kind], "undecided", NO_VERDICT, NOT_MEASURED, "error")
+            found = Counter(_said(cell) for cell in self.cells if cell.own.kind is kind)
+            order = (*WORDS[kind], "undecided", NO_VERDICT, "error")
             said = ", ".join(f"{word} {found[word]}" for word in order if found[word])
-            if own:
+            if said:
                 yield f"{heading} {said}."
+
+    def measured(self) -> "Table":
+        """The same without what was not measured."""
+        return Table(
+            [line for line in self.lines if any(cell.there for cell in line.cells)],
+            [cell for cell in self.ours if cell.there],
+            [cell for cell in self.identities if cell.there],
+            self.unregistered,
+        )
+
+    def waiting(self) -> list[str]:
+        """Claims of which nothing was measured, though there is something to measure."""
+        there = {cell.claim.id: False for cell in self.cells}
+        there |= {cell.claim.id: True for cell in self.cells if cell.there}
+        return [name for name, measured in there.items() if not measured]
 
 
 def make_table(claims: Sequence[Claim], ledger: Ledger) -> Table:
