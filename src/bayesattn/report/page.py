@@ -8,12 +8,18 @@ from bayesattn.claims.recorded import recorded_ledger
 from bayesattn.claims.registry import listed
 from bayesattn.ledger import words
 from bayesattn.ledger.ledger import NAME, ExhibitFile, FigureFile, Ledger, Record
+from bayesattn.ledger.study import Exhibit
+from bayesattn.ledger.typed import from_plain
 from bayesattn.report import html
 from bayesattn.report.live import Live, compare
 from bayesattn.report.live import recorded as recorded_rows
+from bayesattn.report.markdown import PICTURES
 from bayesattn.report.table import RULE, make_table
 
 PAGE = "index.html"
+GALLERY = Path(__file__).with_name("gallery.json")
+LEAGUE = "league"
+"""Part of the name of a claim whose figures have a place of their own."""
 STATES = {"yes": "✓ yes", "no": "✗ no", "undecided": "? undecided", "error": "! error"}
 """What the table can be filtered by."""
 
@@ -35,6 +41,11 @@ def render(ledger: Ledger, folder: Path, live: Live | None = None) -> str:
         for number, exhibit in enumerate(live.exhibits if live else ())
     ]
     record = recorded_rows() if live else {}
+    gallery = list(playable())
+    pictures = [
+        own for name, one in ledger.records.items() if LEAGUE in name for own in one.figures
+    ]
+    first = [own for name, _ in PICTURES for own in pictures if own.file.endswith(f"/{name}")]
     return html.render(
         "page.html",
         live=live,
@@ -47,13 +58,24 @@ def render(ledger: Ledger, folder: Path, live: Live | None = None) -> str:
         states={own: said for own, said in STATES.items() if own in {c.state for c in table.cells}},
         missing=[name for name in registered if name not in ledger.records],
         rule=RULE,
-        all_exhibits=[*found, *every],
+        gallery=gallery,
+        million=next(iter(first), None),
+        league=[own for own in pictures if own not in first[:1]],
+        all_exhibits=[*found, *gallery, *every],
         players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
         exhibits=still,
         words=words,
         image=lambda own: html.data_uri(folder / own.file),
         problem=lambda own: problem(own, folder),
     )
+
+
+def playable() -> Iterator[dict[str, str]]:
+    """The exhibits that `report.gallery` has made of models that come along."""
+    if GALLERY.exists():
+        for name, own in files.read_json(GALLERY).items():
+            exhibit = from_plain(Exhibit, own)
+            yield html.embedded(f"play-{name}", exhibit, exhibit.data)
 
 
 def write_page(folder: Path | None, path: Path, live: Live | None = None) -> Path:

@@ -119,7 +119,7 @@ const manifold = (host, data) => {
   draw();
 };
 
-const PARTS = { beliefs: player, heatmap, curves, manifold };
+const PARTS = { beliefs: player, heatmap, curves, manifold, attention: attentionOf, simplex };
 for (const host of document.querySelectorAll("[data-exhibit]")) {
   const data = JSON.parse(document.getElementById(host.dataset.exhibit).textContent);
   PARTS[host.dataset.kind](host, data);
