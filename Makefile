@@ -29,13 +29,16 @@ help:
 demo: $(VENV)/.installed
 	@$(BIN)/bayesattn demo $(ARGS)
 
+# Beside tests/robust: what tests take all of with BAYESATTN_TORTURE, and otherwise only some of.
+MORE := tests/probes/llm/test_selfcheck.py tests/training/test_processes.py
+
 # One thread for each worker: two workers on two cores beat one worker with two threads. Each begins
 # with its own half, so that what the tests of a file share is made once.
 test: $(VENV)/.tested
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 torture: $(VENV)/.tested
-	@OMP_NUM_THREADS=1 BAYESATTN_TORTURE=1 $(BIN)/python -m pytest tests/robust $(ARGS)
+	@OMP_NUM_THREADS=1 BAYESATTN_TORTURE=1 $(BIN)/python -m pytest tests/robust $(MORE) $(ARGS)
 
 check: $(VENV)/.tested
 	$(BIN)/ruff check .

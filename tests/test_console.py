@@ -2,7 +2,7 @@
 
 import time
 
-from bayesattn.console import telling
+from bayesattn.console import show_rows, telling
 from bayesattn.models.hugging_face import quiet
 
 
@@ -28,3 +28,12 @@ def test_quick_work_is_done_in_silence(capsys):
     with telling() as tell:
         tell("reading")
     assert capsys.readouterr() == ("", "")
+
+
+def test_columns_in_a_pipe_are_as_wide_as_their_words(capsys):
+    show_rows([{"name": "a", "words": "many " * 60}, {"name": "long", "words": "few"}])
+    assert capsys.readouterr().out.splitlines() == [
+        "name  words",
+        ("a     " + "many " * 60).strip(),
+        "long  few",
+    ]

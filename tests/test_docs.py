@@ -26,6 +26,13 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "src" / "bayesattn"
 
+
+def count_words(process):
+    """How many words of its length a process can say."""
+    words = torch.cartesian_prod(*[torch.arange(process.outcomes)] * process.length)
+    return int(process.beliefs(words).isfinite().all(-1).all(-1).sum())
+
+
 # page, what it says (one group), what the code says
 STATED = [
     ("howto/kernel.md", r"`dense` up to (\d+) keys", posterior._SMALL),
@@ -36,7 +43,7 @@ STATED = [
     ("howto/llm.md", r"^p below (\S+) and more", criteria.ALPHA),
     ("howto/bayes.md", r"missed is below ([\d.]+);", behaviour.BAYESIAN),
     ("howto/bayes.md", r"\| missed is above ([\d.]+) \|", behaviour.NOTHING),
-    ("howto/tunnel.md", r"`rrxor` says (\d+) different words", round(2 ** RRXOR().hypothesis_bits)),
+    ("howto/tunnel.md", r"`rrxor` says (\d+) different words", count_words(RRXOR())),
     ("howto/tunnel.md", r"\| tunnel \|.*?\n\|[-|]+\n(.*?)\n\n", set(TUNNELS)),
 ]
 

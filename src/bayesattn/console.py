@@ -5,9 +5,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -22,15 +23,23 @@ from rich.table import Table
 
 from bayesattn.errors import UserError
 
+UNFOLDED = 10_000
+"""Columns that no table fills."""
 
-def show_rows(rows: Sequence[Mapping[str, str]]) -> None:
-    """Print rows that share their keys as a table."""
+
+def show_rows(rows: Sequence[Mapping[str, str]], file: TextIO | None = None) -> None:
+    """Print rows that share their keys as a table, to standard output if no file is given."""
+    target = file or sys.stdout
     table = Table(*(rows[0] if rows else ()), box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*row.values())
-    # a pipe has no width to keep to, and cut cells cannot be searched
-    width = None if sys.stdout.isatty() else 200
-    Console(markup=False, highlight=False, width=width).print(table)
+    if target.isatty():
+        Console(file=target, markup=False, highlight=False).print(table)
+        return
+    # a pipe has no width to keep to, and cells that are cut or folded cannot be searched
+    shown = StringIO()
+    Console(markup=False, highlight=False, width=UNFOLDED, file=shown).print(table)
+    print("\n".join(line.rstrip() for line in shown.getvalue().splitlines()), file=target)
 
 
 def make_bar(shown: bool = True) -> Progress:

@@ -166,8 +166,8 @@ def test_the_command_lists_and_trains_what_is_missing(capsys):
     ("words", "sentence"),
     [
         (["T-nevr"], "unknown model of the bank 'T-nevr' (did you mean 'T-never'?)"),
-        (["--train", "--seeds", "0"], "--seeds must be 1 or more, not 0."),
-        (["--train", "--workers", "0"], "--workers must be 1 or more, not 0."),
+        (["--train", "--seeds", "0"], "--seeds must be 1 to 10,000, not 0."),
+        (["--train", "--workers", "0"], "--workers must be 1 to 10,000, not 0."),
         (["--address", "here:1"], "pass --on ray with it"),
     ],
 )

@@ -19,3 +19,9 @@ def save_nothing(figure, target, **options):
 def unrendered(monkeypatch):
     """Figures are drawn and saved empty: rendering takes most of a probe's time."""
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", save_nothing)
+
+
+@pytest.fixture(autouse=True)
+def unswept(monkeypatch):
+    """In a process of tests so much is kept that looking for garbage takes longer than a probe."""
+    monkeypatch.setattr("bayesattn.probes.examine_language.gc.collect", lambda: 0)

@@ -154,7 +154,7 @@ def test_arguments_come_from_the_command_line_unless_given(capsys, monkeypatch):
         (["prior", "draw", "gdd"], "unknown prior 'gdd' (did you mean 'ggd'?)"),
         (["prior", "draw", "ggd", "--heads", "0"], "num_heads must be"),
         (["prior", "draw", "ggd", "-o", "no/where.png"], "Cannot write no/where.png"),
-        (["prior", "draw", "ggd", "-o", "image.what"], "'what' is not supported"),
+        (["prior", "draw", "ggd", "-o", "image.what"], "must end in one of .svg, .png, .pdf"),
     ],
 )
 def test_a_mistake_gets_one_sentence(folder, capsys, words, sentence):

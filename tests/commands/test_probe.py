@@ -124,6 +124,7 @@ def test_a_capture_that_cannot_be_believed_ends_it(runs, models, monkeypatch, ca
         assert "off: logits by 0.1): its probes would mean nothing" in mistake(capsys, *words)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_one_check_does_not_cost_the_others(models, capsys, monkeypatch, folder):
     """Values that are wrong are not measured; attention that rounding explains is in doubt."""
     check = SelfCheck({"values": 0.1, "recomputed rows": 0.4}, {"recomputed rows": 0.8}, slack=0.9)
@@ -163,6 +164,7 @@ def test_mistakes_get_one_sentence(runs, capsys, folder):
     assert "has no checkpoint yet" in mistake(capsys, "empty")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_table_page_and_json_of_a_language_model(models, capsys, folder):
     assert command(models[0], *FAST, "--json", "p.json") == 0
     out = capsys.readouterr().out
@@ -268,6 +270,7 @@ def test_a_failed_measurement_does_not_lose_the_others(models, capsys, monkeypat
     assert re.search(r"^states ", out, re.MULTILINE) and "not all measured" in out
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_model_that_fails_does_not_lose_the_others(models, capsys, folder):
     shutil.copytree(models[1], folder / "mute")
     (folder / "mute" / "tokenizer.json").unlink()
@@ -300,6 +303,7 @@ def test_a_page_that_cannot_be_written_does_not_lose_the_numbers(models, capsys,
     assert re.search(r"^states ", out, re.MULTILINE) and json.loads(Path("p.json").read_text())
 
 
+@pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: 9 bytes")])
 def test_memory_that_ends_in_the_middle(models, capsys, monkeypatch, error):
     calls = []

@@ -102,7 +102,7 @@ def test_frozen_models_and_no_grad_are_no_obstacle(generator):
         assert torch.equal(head_dynamics(model, batch, 1).score_gradient, expected)
 
 
-def test_visibility_and_dead_values(generator):
+def test_visibility(generator):
     model, batch = scene("rope", generator)  # a window of 5
     found = head_dynamics(model, batch, 0)
     length = found.alpha.shape[-1]
@@ -110,7 +110,6 @@ def test_visibility_and_dead_values(generator):
     expected = (distance >= 0) & (distance < 5)
     assert torch.equal(found.visible.expand(1, 1, length, length)[0, 0], expected)
     assert torch.equal(found.alpha > 0, expected.expand_as(found.alpha))
-    assert not found.dead.any()
 
 
 def test_features_as_inputs(generator, monkeypatch):

@@ -1,14 +1,16 @@
 import math
+import shutil
+from collections import Counter
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from bayesattn.corpora import NeedleMaker, load_tokenizer
-from bayesattn.evals.priors import REACH, decomposed, factors_on_passkey, measure_priors
+from bayesattn.evals.priors import REACH, decomposed, factors_on_passkey, look, measure_priors
 from bayesattn.models import BayesConfig, BayesForCausalLM
 from bayesattn.models.open import LanguageModel, open_language
-from bayesattn.training import train_language
+from bayesattn.training import Run, train_language
 from tests.training.language_toy import toy_language, toy_training, write_corpus
 
 TOKENIZER = load_tokenizer("words")
@@ -63,7 +65,7 @@ def test_heads_are_told_as_they_are():
         assert head.mu == 0
     kinds = [head.kind for head in found.heads]
     assert kinds == ["local", "retrieval", "retrieval", "aggressive", "local", "local"]
-    assert found.counts() == {"local": 3, "retrieval": 2, "aggressive": 1}
+    assert found.counts() == dict(Counter(head.looks for head in found.heads))
     assert [head.temperature for head in found.heads] == [0.5, 2.0] * 3
     assert found.movement is None
 
@@ -109,7 +111,7 @@ def test_other_priors_have_no_thetas():
         slope = (1 / 16, 1 / 256)[head.head]
         assert head.reach == math.floor(-math.log(REACH) / slope)
         assert head.temperature is None
-    assert found.counts() == {}
+    assert found.counts() == {"local": 3, "near-uniform": 3}
 
 
 def test_a_shared_prior_is_every_layer_s():
@@ -137,6 +139,9 @@ def test_json_is_plain():
     assert plain["heads"][0] == {
         "layer": 0,
         "head": 0,
+        "looks": "local",
+        "half": 0,
+        "moved": None,
         "theta_alpha": -1.0,
         "theta_beta": 1.0,
         "mu": 0.0,
@@ -231,7 +236,7 @@ def run(tmp_path_factory):
 def test_movement_is_read_from_the_checkpoints(run):
     found = measure_priors(open_language(run), run)
     moved = found.movement
-    assert moved.steps == run.steps() and len(moved.steps) > 3
+    assert moved.steps == run.steps() and moved.steps[0] == 0 and len(moved.steps) > 3
     for index, step in enumerate(moved.steps):
         at = measure_priors(open_language(run, step))
         for name in ("theta_alpha", "theta_beta"):
@@ -239,3 +244,35 @@ def test_movement_is_read_from_the_checkpoints(run):
             assert getattr(moved, name)[index].flatten().tolist() == values
     assert not torch.equal(moved.theta_beta[0], moved.theta_beta[-1])
     assert found.to_json()["movement"]["steps"] == moved.steps
+    began = measure_priors(open_language(run, 0))
+    assert torch.equal(found.initial, began.density)
+    for head, now, then in zip(
+        found.heads, found.density.flatten(0, 1), began.density.flatten(0, 1), strict=True
+    ):
+        assert head.moved == pytest.approx(float((now - then).abs().sum() / 2)) and head.moved > 0
+
+
+def test_the_initialisation_needs_no_checkpoint(run, tmp_path):
+    """A run that keeps the last checkpoint only, as most do."""
+    shutil.copytree(run.folder, tmp_path / "run")
+    for step in run.steps()[:-1]:
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{step:06d}")
+    kept = Run.open(tmp_path / "run")
+    found, whole = (measure_priors(open_language(one), one) for one in (kept, run))
+    assert found.movement.steps == [0, run.steps()[-1]]
+    for end in (0, -1):
+        assert torch.equal(found.movement.theta_beta[end], whole.movement.theta_beta[end])
+
+
+def test_classes_by_how_far_a_prior_looks():
+    """Against averages that are written out."""
+    uniform = torch.full((50,), 1 / 50, dtype=torch.float64)
+    tilt = torch.linspace(1, -1, 50, dtype=torch.float64) / 50
+    wanted = {0.0: "near-uniform", 0.38: "near-uniform", -0.38: "near-uniform"}
+    wanted |= {0.45: "local", 1.0: "local", -0.45: "far", -1.0: "far"}
+    for share, name in wanted.items():
+        density = uniform + share * tilt
+        away = sum(abs(float(p) - 1 / 50) for p in density) / 2
+        mean = sum(distance * float(p) for distance, p in enumerate(density))
+        slow = "near-uniform" if away <= 0.1 else "local" if mean < 24.5 else "far"
+        assert look(density) == slow == name

@@ -45,13 +45,26 @@ def test_a_curve_per_head_in_the_colour_of_its_class(priors, tmp_path):
     panels = picture.figure.axes
     assert [panel.get_title() for panel in panels] == ["layer 0", "layer 1", "layer 2"]
     drawn = [line for panel in panels for line in panel.lines]
-    colours = [CLASS_COLOURS[head.kind] for head in priors.heads]
+    colours = [CLASS_COLOURS[head.looks] for head in priors.heads]
     assert [line.get_color() for line in drawn] == colours
     for line, density in zip(drawn, priors.density.flatten(0, 1), strict=True):
         assert line.get_xdata().tolist() == list(range(1, LENGTH + 1))
         large = density > 1e-6
         assert line.get_ydata()[large].tolist() == density[large].tolist()
-    assert "6 heads: 3 local, 2 retrieval, 1 aggressive" in picture.alt
+    told = ", ".join(f"{count} {looks}" for looks, count in priors.counts().items())
+    assert f"6 heads: {told}" in picture.alt
+
+
+def test_curves_are_dotted_as_they_began(priors, tmp_path):
+    began = priors.density.roll(1, 1)
+    picture = draw_curves(dataclasses.replace(priors, initial=began))
+    saved(picture, tmp_path)
+    dotted = [
+        line for ax in picture.figure.axes for line in ax.lines if line.get_linestyle() == ":"
+    ]
+    for line, density in zip(dotted, began.flatten(0, 1), strict=True):
+        large = density > 1e-6
+        assert line.get_ydata()[large].tolist() == density[large].tolist()
 
 
 @pytest.mark.parametrize("layers", [1, 5])
@@ -89,7 +102,7 @@ def test_movement_has_a_line_per_head(priors, tmp_path):
 
 
 def test_what_cannot_be_drawn(priors):
-    with pytest.raises(ValueError, match="no two checkpoints"):
+    with pytest.raises(ValueError, match="no run with a ggd prior"):
         draw_movement(dataclasses.replace(priors, movement=None))
     with pytest.raises(ValueError, match="The laplace prior has no theta_alpha"):
         draw_shapes(measure_priors(made(prior="laplace")))
@@ -124,7 +137,7 @@ def test_the_command_on_a_run(run, here, capsys):
     found = json.loads((here / "p.json").read_text())
     assert found["classes"] == {"local": 4} or sum(found["classes"].values()) == 4
     for head in found["heads"]:
-        line = f"{head['layer']} {head['head']} {head['theta_alpha']:.3f} {head['theta_beta']:.3f}"
+        line = f"{head['layer']} {head['head']} {head['looks']} {head['half']}"
         assert line in [" ".join(text.split()[:4]) for text in out.splitlines()]
     names = ["prior-curves", "prior-factors", "prior-movement", "prior-shapes"]
     assert sorted(path.stem for path in (here / "figures").iterdir()) == names

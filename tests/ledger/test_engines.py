@@ -27,8 +27,7 @@ def finish(jobs, engine):
 
 @pytest.mark.slow
 def test_as_many_at_once_as_there_are_slots(tmp_path):
-    # long enough that even a slow machine has two of them going
-    jobs = [Errand(tmp_path, str(number), 4.0) for number in range(3)]
+    jobs = [Errand(tmp_path, str(number), waits_for=2) for number in range(3)]
     assert finish(jobs, Processes(2)).keys() == {"0", "1", "2"}
     spans = [job.between() for job in jobs]
     busy = [sum(began <= at < ended for began, ended in spans) for at, _ in spans]

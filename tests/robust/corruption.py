@@ -102,7 +102,6 @@ def _changed(data, chance, change, kinds=object):
 def _places(value):
     keys = value.keys() if isinstance(value, dict) else range(len(value))
     for key in keys:
-        if not isinstance(value[key], bool):
-            yield value, key
+        yield value, key
         if isinstance(value[key], dict | list):
             yield from _places(value[key])

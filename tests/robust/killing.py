@@ -74,7 +74,7 @@ class Passkey:
     def do(self, folder):
         folder.mkdir(exist_ok=True)
         keep, done = folder / "answers.jsonl", folder / "found.json"
-        found = passkey(self.model, "1x,2x,3x", depths=4, samples=2, keep=keep)
+        found = passkey(self.model, "80,100,1x,160,200,2x,300,3x", depths=4, samples=2, keep=keep)
         done.write_text(json.dumps(found.to_json()))
 
     def ending(self, folder):

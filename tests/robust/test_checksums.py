@@ -1,6 +1,9 @@
 """Every byte of what has a checksum counts."""
 
+import errno
 import json
+import os
+import signal
 
 import pytest
 
@@ -40,3 +43,30 @@ def test_a_field_after_the_checksum_is_a_change():
     text = files.with_checksum('{"a": 1}')
     with pytest.raises(ValueError, match="changed after it was written"):
         files.parse(text[:-1] + ', "b": 2}')
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_a_killed_or_failed_write_leaves_what_was_there(tmp_path, moment, monkeypatch):
+    path = tmp_path / "config.json"
+    files.write_json(path, DATA, checked=True)
+    owner = os if moment == "fsync" else type(path)
+
+    def killed(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if not (pid := os.fork()):
+        setattr(owner, moment, killed)
+        files.write_json(path, {"step": 4} | DATA)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert files.read_json(path) == DATA
+    assert len(list(tmp_path.iterdir())) == 2  # and what was begun, under another name
+    files.clean(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(OSError):
+        patch.setattr(owner, moment, full)
+        files.write_json(path, {"step": 4} | DATA)
+    assert files.read_json(path) == DATA
+    assert list(tmp_path.iterdir()) == [path]

@@ -242,3 +242,12 @@ def test_a_training_goes_on_without_what_is_decoration(tmp_path):
     assert (run / "metrics.aside-1.jsonl").exists()
     with pytest.warns(UserWarning, match="1 of 12 lines"):  # it still knows that one is gone
         Run.open(run).metrics()
+
+
+def test_an_answer_that_was_turned_round_is_asked_again(tmp_path):
+    own, file = Answers(), tmp_path / "answers.jsonl"
+    own.make(tmp_path)
+    file.write_text(file.read_text().replace('"right": false', '"right": true', 1))
+    with pytest.warns(UserWarning, match="1 lines of .* are damaged"):
+        known = KeptAnswers(own.about, file)
+    assert own.truth.keys() - known.keys() == {f"{0:016x}"}

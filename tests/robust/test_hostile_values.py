@@ -2,7 +2,10 @@
 
 import os
 import random
+import shlex
+import struct
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import torch
@@ -144,3 +147,46 @@ def test_wrong_words_on_the_command_line_are_refused_in_a_sentence(tmp_path, mon
         assert "Traceback" not in capsys.readouterr().err, words
     assert internal == {}
     assert os.listdir(tmp_path) == ["work"]  # nothing was written elsewhere
+
+
+WRONG = (Path(__file__).parent / "wrong_words.txt").read_text().splitlines()
+"""What people type wrongly, by hand."""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with files that are not what they seem."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path / "runs"))
+    for name in ("empty", "pipe.json", "junk", "badledger", "badledger2", "badm/measured"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "badm2" / "measured").mkdir(parents=True)
+    gguf = (b"GG", b"GGUF" + bytes(64), gguf_with(9, 1), gguf_with(3, 2**60))
+    for name, data in zip(("short", "no", "v9", "huge"), gguf, strict=True):
+        (tmp_path / f"{name}.gguf").write_bytes(data)
+    texts = {"text.txt": "hello world " * 300, "empty.txt": "", "f.md": "no marks"}
+    texts |= {"junk/ledger.json": "{", "junk/config.json": "[]", "badledger2/ledger.json": "[]"}
+    texts |= {"badledger/ledger.json": '{"records": 3}', "badm/measured/x.json": "{}"}
+    for name, text in (texts | {"badm2/measured/x-quick-0.json": "nonsense"}).items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "bin.bin").write_bytes(bytes(range(256)) * 8)
+    (tmp_path / "latin.txt").write_bytes(b"\xe4\xf6" * 400)
+    return tmp_path
+
+
+def gguf_with(version, count):
+    return b"GGUF" + struct.pack("<IQQ", version, count, count) + bytes(40)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_people_type_wrongly_gets_one_sentence(place, capsys):
+    before = sorted(path.name for path in place.iterdir())
+    wrong = {}
+    for line in WRONG:
+        code, told = main(shlex.split(line)), capsys.readouterr()
+        if code != 2 or not told.err.startswith("bayesattn: ") or told.err.count("\n") != 1:
+            wrong[line] = code, told.err
+    assert wrong == {}
+    made = {path.name for path in place.iterdir()} - {"runs", "report"}
+    assert sorted(made) == before
+    assert len(WRONG) > 100

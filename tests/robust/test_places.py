@@ -5,6 +5,8 @@ import os
 import resource
 import shutil
 import subprocess
+import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -64,42 +66,41 @@ def commands(folder):
         yield ["claims", "run", "bam-size", "--workers", "1", "--out", folder / "out"]
 
 
-def full():
-    """As a full disk: files may not grow beyond 2,000 bytes."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+@contextmanager
+def full(size=2000):
+    """As a full disk: files may not grow beyond so many bytes."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 
-@pytest.mark.slow
-def test_a_full_disk_is_one_sentence_and_leaves_no_half_files(tmp_path):
-    ledger = tmp_path / "zoo"
+def test_a_full_disk_is_one_sentence_and_leaves_no_half_files(here, capsys):
+    ledger = here / "zoo"
     shutil.copytree(ROOT / "results", ledger, ignore=shutil.ignore_patterns("measured"))
-    for words in commands(tmp_path):
-        words = ["-m", "bayesattn", *words]
-        code, _, err = run(*words, preexec_fn=full, cwd=tmp_path, env={"PYTHONPATH": ROOT / "src"})
+    for words in commands(here):
+        with full():
+            code = main([*map(str, words)])
+        err = capsys.readouterr().err
         assert code == 2, (words, code, err)
         assert "Traceback" not in err and err.startswith("bayesattn: Cannot "), (words, err)
         assert "File too large" in err or "IoError" in err or "FileTooLarge" in err, err
         assert err.count("\n") == 1, err
-    assert not [path for path in tmp_path.rglob(".tmp*") if path.is_dir()]
-    assert not (tmp_path / "page.html").exists()
+    assert not [path for path in here.rglob(".tmp*") if path.is_dir()]
+    assert not (here / "page.html").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not TORTURE, reason="make torture")
-def test_a_training_on_a_disk_that_fills_up_goes_on_after_room_was_made(tmp_path):
-    words = ["-m", "bayesattn", *TRAIN[:-1], "400", "--log-every", "1", "--checkpoint-every", "5"]
-    words += ["--out", tmp_path / "run"]
-
-    def soon_full():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-
-    code, _, err = run(*words, preexec_fn=soon_full)
-    assert code == 2 and "metrics.jsonl" in err and "is kept, make room" in err, err
-    code, _, err = run(*words)
-    assert code == 0, err
-    words[-1] = tmp_path / "whole"
-    assert run(*words)[0] == 0
-    one, two = (Run.open(tmp_path / name) for name in ("run", "whole"))
+def test_a_training_on_a_disk_that_fills_up_goes_on_after_room_was_made(here, capsys):
+    words = [*TRAIN[:-1], "400", "--log-every", "1", "--checkpoint-every", "5", "--out"]
+    with full(30_000):
+        assert main([*words, "run"]) == 2
+    err = capsys.readouterr().err
+    assert "metrics.jsonl" in err and "is kept, make room" in err, err
+    assert main([*words, "run"]) == main([*words, "whole"]) == 0
+    one, two = (Run.open(here / name) for name in ("run", "whole"))
     assert [_timeless(line) for line in one.metrics()] == [
         _timeless(line) for line in two.metrics()
     ]
@@ -160,12 +161,14 @@ def test_without_a_home_or_an_alphabet(tmp_path, env):
 
 
 @pytest.mark.slow
-def test_of_two_trainings_in_one_run_one_wins_and_the_other_says_who(tmp_path):
-    words = ["-m", "bayesattn", *TRAIN[:-1], "100000", "--out", tmp_path / "run"]
-    with start(*words) as first:
+def test_of_two_trainings_in_one_run_one_wins_and_the_other_says_who(tmp_path, capsys):
+    words = [*TRAIN[:-1], "100000", "--out", str(tmp_path / "run")]
+    with start("-m", "bayesattn", *words) as first:
         while not (tmp_path / "run" / "metrics.jsonl").exists():
             assert first.poll() is None, first.stderr.read()
-        code, _, err = run(*words)
+            time.sleep(0.02)
+        code = main(words)
+        err = capsys.readouterr().err
         first.terminate()
         assert first.wait(60) == 130
     assert code == 2

@@ -7,6 +7,7 @@ import time
 import psutil
 import pytest
 
+from bayesattn.commands.main import main
 from bayesattn.errors import UserError
 from bayesattn.files import only_one
 from tests.robust.common import TORTURE, start
@@ -47,6 +48,21 @@ def test_the_second_is_told_who_has_the_folder(tmp_path):
     assert str(error.value).endswith(
         f" is measuring claims in {tmp_path}: wait for it, or choose another folder."
     )
+
+
+@pytest.mark.parametrize("words", [["run", "bam-size"], ["add", "measured"]])
+def test_of_two_that_measure_into_one_folder_one_says_who_has_it(
+    tmp_path, monkeypatch, capsys, words
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "measured").mkdir()
+    (tmp_path / "measured" / "bam-size-0.json").write_text("{}")
+    (tmp_path / "out").mkdir()
+    with only_one(tmp_path / "out", "measuring claims"):
+        assert main(["claims", *words, "--out", "out"]) == 2
+    said = capsys.readouterr().err
+    assert f"Another process ({os.getpid()}, since 20" in said and said.count("\n") == 1
+    assert not (tmp_path / "out" / "ledger.json").exists()
 
 
 def test_a_lock_of_the_dead_holds_nobody_up(tmp_path):

@@ -28,6 +28,7 @@ from tests.evals.language import untrained
 from tests.models.common import tiny_config, tiny_model, tokens
 from tests.models.test_retrofit import HOSTS, host
 from tests.models.test_trainer import train
+from tests.robust.common import TORTURE
 
 
 def moved(model):
@@ -90,26 +91,69 @@ def test_every_host_comes_back(name, tmp_path):
     assert learns(fresh) == learns(model)
 
 
-def elsewhere(code):
-    """Run in a process that has not imported bayesattn."""
+ELSEWHERE = """
+import os, sys
+from transformers import AutoModelForCausalLM
+
+def load(**settings):
+    model = AutoModelForCausalLM.from_pretrained({folder!r}, **settings)
+    print(">", type(model.model.layers[0].self_attn.prior).__name__)
+
+def alone(attempt):
+    sys.stdout.flush()
+    if not os.fork():
+        try:
+            attempt()
+        except BaseException as error:
+            print(">", type(error).__name__, " ".join(str(error).split()))
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+
+class Missing:
+    def find_spec(self, name, *_):
+        if name.startswith("bayesattn"):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+def missing():
+    sys.meta_path.insert(0, Missing())
+    load(trust_remote_code=True)
+
+def imported():
+    import bayesattn
+    open({folder!r} + "/bayesattn_model.py", "w").write("raise SystemExit('it ran')")
+    for settings in ({{}}, {{"trust_remote_code": False}}, {{"trust_remote_code": True}}):
+        load(**settings)
+
+for attempt in (load, lambda: load(trust_remote_code=True), missing, imported):
+    alone(attempt)
+"""
+"""A process that has not imported bayesattn, and forks of it."""
+
+
+def elsewhere(folder):
     environment = os.environ | {"HF_MODULES_CACHE": tempfile.mkdtemp(), "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
+    words = [sys.executable, "-c", ELSEWHERE.format(folder=str(folder))]
+    pipes = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(words, env=environment, check=False, **pipes)
+    assert done.returncode == 0, done.stderr
+    # others ask on the terminal
+    return [line.partition("> ")[2] for line in done.stdout.splitlines() if "> " in line]
 
 
-def test_elsewhere_a_retrofitted_model_never_loads_without_its_priors(tmp_path, caplog):
-    model = moved(retrofit(host("llama")))
+@pytest.mark.parametrize("kind", ["ours", "retrofitted"])
+def test_elsewhere_a_model_is_loaded_with_its_priors_or_not_at_all(kind, tmp_path):
+    model = moved(retrofit(host("llama"))) if kind == "retrofitted" else tiny_model()
     model.save_pretrained(tmp_path)
-    load = "from transformers import AutoModelForCausalLM; "
-    load += f"model = AutoModelForCausalLM.from_pretrained({str(tmp_path)!r}, %s)"
-    plain = elsewhere(load % "")
-    assert plain.returncode and "trust_remote_code=True" in plain.stderr
-    trusted = elsewhere(
-        load % "trust_remote_code=True" + "; print(model.model.layers[0].self_attn.prior)"
-    )
-    assert "GeneralizedGaussian" in trusted.stdout, trusted.stderr
-    # who names the host's own class gets the host, and transformers names what it leaves out
+    plain, trusted, missing, *imported = elsewhere(tmp_path)
+    assert plain.startswith("ValueError") and "trust_remote_code=True" in plain
+    assert trusted == "GeneralizedGaussian"
+    assert missing.startswith("ImportError") and "pip install bayesattn" in missing
+    assert imported == ["GeneralizedGaussian"] * 3  # nothing of the folder was run
+
+
+def test_the_own_class_of_a_host_is_the_host(tmp_path, caplog):
+    moved(retrofit(host("llama"))).save_pretrained(tmp_path)
     LlamaForCausalLM.from_pretrained(tmp_path)
     assert "prior.theta_beta" in caplog.text and "UNEXPECTED" in caplog.text
 
@@ -271,7 +315,7 @@ metric_list: [{{metric: acc}}]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ours", "retrofitted"])
+@pytest.mark.parametrize("kind", ["ours", *(["retrofitted"] if TORTURE else [])])
 def test_the_command_line_of_lm_eval_loads_an_export(kind, tmp_path):
     pytest.importorskip("lm_eval")
     text = untrained()

@@ -1,7 +1,7 @@
 import pytest
 
-from bayesattn.training import LANGUAGE_RECIPES
-from bayesattn.training.recipes import PAPER_SIZES, paper, small, tiny
+from bayesattn.training import LANGUAGE_RECIPES, machine
+from bayesattn.training.recipes import PAPER_SIZES, code, paper, small, tiny
 
 
 @pytest.mark.parametrize("name", LANGUAGE_RECIPES)
@@ -15,6 +15,32 @@ def test_small_is_tiny_for_longer():
     (language, training), (same, longer) = tiny(), small()
     assert language == same and training.steps < longer.steps
     assert (language.length, language.prior_options) == (128, {"init": "mixed"})
+
+
+def test_the_recipe_of_text_hides_nothing_and_reads_nothing_twice():
+    language, training = code("fp32")
+    assert language.needle_share == 0 and language.tokenizer == "train:4096"
+    read = training.steps * training.batch_size * language.length
+    assert 0.9 * language.corpus_tokens < read <= language.corpus_tokens
+    assert language.model_config().windows() == [256] * 5 + [None]
+    parameters = sum(p.numel() for p in language.build(Sizes(), 0).parameters())
+    assert 4e6 < parameters < 1e7
+
+
+class Sizes:
+    """What a model asks of a tokenizer."""
+
+    bos_token_id, eos_token_id, pad_token_id = 0, 1, 2
+
+    def __len__(self):
+        return 4096
+
+
+@pytest.mark.parametrize("units", [True, False])
+def test_precision_is_what_the_machine_is_quick_in(monkeypatch, units):
+    monkeypatch.setattr(machine, "has_bf16", lambda: units)
+    assert code()[1].precision == ("bf16" if units else "fp32")
+    assert code("bf16")[1].precision == "bf16"
 
 
 @pytest.mark.parametrize("size", PAPER_SIZES)

@@ -8,8 +8,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from rich.console import Console
 
-from bayesattn.training import TrainingError, reporting, train_tunnel
-from bayesattn.training.reporting import Bar, require_tracker, tracking
+from bayesattn.training import TrainConfig, TrainingError, reporting, train_tunnel
+from bayesattn.training.reporting import Bar, require_tracker, show_plan, tracking
 from tests.training.test_tunnel import SMALL, TUNNEL, config
 from tests.training.toy import timeless, toy_config, toy_train
 
@@ -31,18 +31,59 @@ def description(bar):
 
 def test_the_news_and_the_speed_in_tokens(screen):
     with Bar(100, True, tokens=4096) as bar:
+        assert not bar.due(10)  # at 0 seconds
         bar.update(10, {"loss": 3.25, "lr": 0.001, "gradient": 7.0})
         assert description(bar) == "step 10/100  loss 3.25  lr 0.001"
-        bar.update(20, {"heldout": 4.5, "needles": 0.75})
-        expected = "step 20/100  loss 3.25  lr 0.001  heldout 4.5  needles 0.75  20,480 tokens/s"
+        bar.update(20, {"heldout": 4.5, "needles": 0.75})  # at 4 seconds
+        expected = "step 20/100  loss 3.25  lr 0.001  heldout 4.5  needles 0.75  10,240 tokens/s"
         assert description(bar) == expected
-        bar.update(20, {})  # two kinds of news of one step
-        assert "tokens/s" not in description(bar)
     assert "step 20/100" in screen.getvalue()
+
+
+def test_without_a_terminal_there_are_lines(monkeypatch, capsys):
+    """Soon at first, then more rarely, with the time that is left; the last step has one."""
+    now = [0.0]
+    monkeypatch.setattr(reporting.time, "perf_counter", lambda: now[0])
+    with Bar(1000, True, tokens=4096) as bar:
+        for step in range(1, 1001):
+            now[0] = step - 1.0
+            if bar.due(step):
+                bar.update(step, {"loss": 1000.0 - step})
+            elif step % 10 == 0 or step == 1000:
+                bar.update(step, {"lr": 0.5})
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "step 3/1000  loss 997  4,096 tokens/s  0:16:37 left"
+    steps = [int(line.split()[1].split("/")[0]) for line in lines]
+    assert steps[:6] == [3, 7, 15, 31, 61, 91] and steps[-1] == 1000
+    assert lines[-1].endswith("4,096 tokens/s")
+
+
+def test_news_come_before_there_is_a_line_to_log(tmp_path, monkeypatch, capsys):
+    """Nothing of the result depends on them."""
+    plain, *_ = toy_train(tmp_path / "plain", toy_config(log_every=1000))
+    monkeypatch.setattr(reporting, "FIRST", 0.0)
+    told, *_ = toy_train(tmp_path / "told", toy_config(log_every=1000), progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    steps = toy_config().steps
+    assert len(lines) > 3 and f"step 1/{steps}" in lines[0] and f"step {steps}/" in lines[-1]
+    assert all("loss " in line for line in lines)
+    assert timeless(told.metrics()) == timeless(plain.metrics())
+
+
+@pytest.mark.parametrize("units", [True, False])
+def test_the_plan(monkeypatch, capsys, units):
+    monkeypatch.setattr(reporting, "has_bf16", lambda: units)
+    training = TrainConfig(steps=100, batch_size=8, precision="bf16")
+    show_plan(1234567, 64, training, {"train": 25600, "heldout": 3000}, "cpu")
+    out, err = capsys.readouterr()
+    row = " ".join(err.splitlines()[1].split())
+    assert out == "" and row.startswith("1,234,567 100 51,200 25,600 2 3,000 bf16")
+    assert ("--precision fp32 is quicker" in err) == ("emulated" in row) == (not units)
 
 
 def test_tunnels_have_no_tokens_to_count(screen):
     with Bar(100, True) as bar:
+        bar.due(1)
         bar.update(10, {"loss": 3.25, "mae": 0.5})
         bar.update(20, {})
         assert description(bar) == "step 20/100  loss 3.25  mae 0.5"

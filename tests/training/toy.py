@@ -60,12 +60,12 @@ def toy_config(**changes):
     return TrainConfig(**{**settings, "checkpoint_every": 5, "threads": 1, **changes})
 
 
-def toy_train(folder, config=None, *, task=None, dropout=0.2):
+def toy_train(folder, config=None, *, task=None, dropout=0.2, progress=False):
     """Begin or continue a toy run; gives run, model and result."""
     config = config or toy_config()
     run = Run.create(folder, {"training": vars(config)})
     model = toy_model(dropout)
-    return run, model, train(task or ToyTask(), model, config, run, progress=False)
+    return run, model, train(task or ToyTask(), model, config, run, progress=progress)
 
 
 def timeless(lines):

@@ -120,10 +120,6 @@ def test_permutations_and_keys_are_uniform_and_independent(generator):
     assert ((counts - 1000).square() / 1000).sum() < 73  # chi-squared, 35 degrees, p = 2e-4
 
 
-def test_hypotheses_are_counted_in_bits():
-    assert Bijection(20).hypothesis_bits == pytest.approx(math.log2(math.factorial(20)))
-
-
 @given(st.integers(2, 9), st.integers(1, 20), st.booleans(), st.integers(0, 10**6))
 def test_information_is_never_lost(alphabet, length, replacement, seed):
     """On average each further pair leaves fewer bits, and no posterior is outside 0..log2 V."""

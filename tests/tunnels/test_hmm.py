@@ -184,11 +184,6 @@ def test_renaming_the_same_way_everywhere(generator):
     assert torch.equal(back.inputs, batch.inputs)
 
 
-def test_hypotheses_are_counted_in_bits():
-    assert HMM().hypothesis_bits == pytest.approx(10 * math.log2(math.comb(79, 4)))
-    assert HMM(grid=None).hypothesis_bits == math.inf
-
-
 def test_bad_settings_are_refused_in_one_sentence():
     with pytest.raises(ValueError, match="states must be an integer of at least 2, not 1"):
         HMM(1)

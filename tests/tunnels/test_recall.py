@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -73,11 +71,6 @@ def test_a_key_that_was_never_stored_says_nothing(generator):
     stored = {int(inputs[0, 1]), int(inputs[0, 5])}
     inputs[0, -2] = ({10, 11, 12} - stored).pop()
     assert tunnel.exact(inputs).tolist() == [[[0.25] * 4]]
-
-
-def test_hypotheses_are_counted_in_bits():
-    tunnel = Recall(pairs=2, queries=1, filler=0, keys=3, values=4)
-    assert tunnel.hypothesis_bits == pytest.approx(math.log2(3 * 12))
 
 
 def test_bad_settings_are_refused_in_one_sentence():

@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -51,11 +49,6 @@ def test_no_symbol_belongs_to_a_hypothesis_in_all_episodes(generator):
         0, batch.labels[:, 0] * 4 + batch.metadata["evidence"][:, 0], torch.ones(20_000)
     )
     assert ((joint - 1250).square() / 1250).sum() < 45  # chi-squared, 15 degrees, p = 1e-4
-
-
-def test_hypotheses_are_counted_in_bits():
-    assert Revision().hypothesis_bits == pytest.approx(16 * math.log2(math.comb(99, 7)))
-    assert Revision(grid=None).hypothesis_bits == math.inf
 
 
 def test_bad_settings_are_refused_in_one_sentence():

@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -165,12 +163,6 @@ def test_logarithms_in_single_precision_lose_nothing_on_a_grid(generator):
     read = Rows(1.0, 0.0, None).read(free.log().float())
     torch.testing.assert_close(read, free, rtol=1e-5, atol=0)
     torch.testing.assert_close(read.sum(-1), torch.ones(1000).double(), rtol=0, atol=1e-15)
-
-
-def test_rows_on_a_grid_are_counted():
-    brute = [(a, b) for a in range(2, 21) for b in range(2, 21) if 20 - a - b >= 2]
-    assert Rows(1, 0.1, 0.05).bits(3) == pytest.approx(math.log2(len(brute)))
-    assert Rows(1, 0.1, None).bits(3) == math.inf
 
 
 def test_impossible_settings_are_refused_in_one_sentence():

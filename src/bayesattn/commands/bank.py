@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from rich.progress import TaskID
 from tyro.conf import Positional, arg
 
+from bayesattn.checks import shortened
 from bayesattn.claims.bank import BankTraining, digest, models, training
 from bayesattn.commands.options import Answer, JsonTarget, optional
 from bayesattn.console import make_bar, mistakes
@@ -16,6 +17,7 @@ from bayesattn.errors import RunError, UserError
 from bayesattn.ledger.engines import Processes, RayWorkers, default_workers, run_jobs
 from bayesattn.ledger.jobs import TrainingJob
 from bayesattn.ledger.ledger import Failure
+from bayesattn.ledger.runner import MOST_SEEDS
 from bayesattn.ledger.trained import rename_older_runs, require_possible
 from bayesattn.ledger.typed import to_plain
 from bayesattn.models.architectures import count_parameters
@@ -50,8 +52,8 @@ class Bank:
 
     def run(self) -> int:
         for flag, value in (("--seeds", self.seeds), ("--workers", self.workers)):
-            if value is not None and value < 1:
-                raise UserError(f"{flag} must be 1 or more, not {value}.")
+            if value is not None and not 1 <= value <= MOST_SEEDS:
+                raise UserError(f"{flag} must be 1 to {MOST_SEEDS:,}, not {shortened(value)}.")
         if self.address and self.on != "ray":
             raise UserError("--address is that of a Ray cluster: pass --on ray with it.")
         rename_older_runs()

@@ -66,10 +66,11 @@ class Bayes(Asking):
         self._check_options()
         source = find(self.model)
         tunnel = source.kind == "tunnel"
-        if tunnel and (self.labels or self.length != LENGTH or self.revision):
+        ours = (self.labels, self.length, self.revision, self.device, self.dtype)
+        if tunnel and ours != ((), LENGTH, None, "cpu", "float32"):
             raise ValueError(
-                f"{source.name} is judged in its own tunnel: leave out --labels, --length and "
-                "--revision"
+                f"{source.name} is judged in its own tunnel: leave out --labels, --length, "
+                "--revision, --device and --dtype"
             )
         sequences = self.sequences or SEQUENCES["tunnel" if tunnel else "language"]
         with Console(stderr=True).status("loading") as status:

@@ -54,9 +54,9 @@ class List:
         rows = [
             {
                 "claim": claim.id,
+                "tiers": ", ".join(tiers),
                 "title": claim.title,
                 "statements": ", ".join(own.name for own in claim.statements) or "none yet",
-                "tiers": ", ".join(tiers),
             }
             for claim, tiers in claims
         ]
@@ -99,10 +99,13 @@ class Run:
             )
         if self.address and self.on != "ray":
             raise UserError("--address is that of a Ray cluster: pass --on ray with it.")
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"--workers must be 1 or more, not {self.workers}.")
-        from bayesattn.ledger.runner import parse_seeds, parse_tier, prepare_folder
+        from bayesattn.checks import shortened
+        from bayesattn.ledger.runner import MOST_SEEDS, parse_seeds, parse_tier, prepare_folder
 
+        if self.workers is not None and not 1 <= self.workers <= MOST_SEEDS:
+            raise UserError(
+                f"--workers must be 1 to {MOST_SEEDS:,}, not {shortened(self.workers)}."
+            )
         tier = parse_tier(self.tier)
         seeds = None if self.seeds is None else parse_seeds(self.seeds)
         studies = choose(tier, self.names, self.skip)

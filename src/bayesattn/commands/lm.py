@@ -13,7 +13,14 @@ from bayesattn.console import mistakes
 from bayesattn.drawing import save_picture
 from bayesattn.evals.harness import Score, harness
 from bayesattn.evals.lengths import one_length
-from bayesattn.evals.priors import REACH, HeadPrior, Priors, factors_on_passkey, measure_priors
+from bayesattn.evals.priors import (
+    NEAR,
+    REACH,
+    HeadPrior,
+    Priors,
+    factors_on_passkey,
+    measure_priors,
+)
 from bayesattn.models.open import LanguageModel, find, open_language
 from bayesattn.runs import Run
 
@@ -97,7 +104,7 @@ class LanguageHarness(Asking):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguagePriors(Asking):
-    """Show what each head's prior has learnt: its shape, its class and its range."""
+    """Show how far each head's prior looks, its shape, and how it moved in training."""
 
     source: ModelName
     step: Step = None
@@ -124,7 +131,7 @@ def draw(
 
     factors = factors_on_passkey(model)
     pictures = [drawing.draw_curves(priors)]
-    if priors.counts():
+    if all(head.kind for head in priors.heads):
         pictures.append(drawing.draw_shapes(priors))
     if priors.movement is not None:
         pictures.append(drawing.draw_movement(priors))
@@ -156,9 +163,9 @@ def parse_head(text: str, priors: Priors) -> tuple[int, int]:
 def title(priors: Priors) -> str:
     counts = ", ".join(f"{count} {kind}" for kind, count in priors.counts().items())
     return (
-        f"{priors.model}: {priors.prior} priors of {len(priors.heads)} heads"
-        f"{f' ({counts})' if counts else ''}; within its range a prior is at least {REACH:g} of "
-        f"its largest value, for a query that sees {priors.length:,} keys"
+        f"{priors.model}: {priors.prior} priors of {len(priors.heads)} heads ({counts}), for a "
+        f"query that sees {priors.length:,} keys; near-uniform: at most {NEAR:g} away in total "
+        f"variation; within its range a prior is at least {REACH:g} of its largest value"
     )
 
 
@@ -166,11 +173,14 @@ def row(head: HeadPrior) -> dict[str, str]:
     return {
         "layer": str(head.layer),
         "head": str(head.head),
+        "looks": head.looks,
+        "half within": f"{head.half:,}",
+        "range": _distance(head.reach),
+        "moved": _number(head.moved),
         "theta_alpha": _number(head.theta_alpha),
         "theta_beta": _number(head.theta_beta),
         "mu": _number(head.mu),
-        "class": head.kind or "",
-        "range": _distance(head.reach),
+        "authors' class": head.kind or "",
         "s of SSMax": _number(head.temperature),
     }
 

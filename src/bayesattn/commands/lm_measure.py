@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
@@ -20,15 +21,18 @@ from bayesattn.commands.options import (
     optional,
 )
 from bayesattn.console import make_bar
-from bayesattn.corpora import NeedleMaker, prepare
+from bayesattn.corpora import CorpusError, NeedleMaker, prepare
 from bayesattn.corpora.sentences import Kind, Values
 from bayesattn.drawing import check_format, save_picture
+from bayesattn.errors import UserError
 from bayesattn.evals.lengths import one_length
 from bayesattn.evals.memory import GIBIBYTE
 from bayesattn.evals.passkey import Passkey, passkey
 from bayesattn.evals.perplexity import Perplexity, any_text, held_out, perplexity
-from bayesattn.models.open import LanguageModel, open_language
+from bayesattn.models.open import LanguageModel, open_language, own_corpus
 
+LENGTHS = ("8x", "4x", "2x", "1x")
+"""Of sequences, where none is given: the first for which there is text."""
 SHOWN = 4
 """Lengths beside the bar, the last ones."""
 
@@ -64,6 +68,8 @@ class Reading(Asking):
 
     @property
     def limits(self) -> dict[str, Any]:
+        if not 0 < self.memory < float("inf"):
+            raise UserError(f"--memory must be a number of GiB above 0, not {self.memory}.")
         return {"tolerance": self.tolerance, "memory": int(self.memory * GIBIBYTE)}
 
 
@@ -136,12 +142,14 @@ class LanguagePasskey(Reading):
 class LanguagePerplexity(Reading):
     """Measure perplexity by position in long texts, beside that of a short context."""
 
-    length: Annotated[str, arg(metavar="32x|TOKENS")] = "8x"
-    """Tokens of each sequence: a multiple of the training length, or a number."""
+    length: Annotated[str | None, optional("32x|TOKENS")] = None
+    """Tokens of each sequence: a multiple of the training length, or a number. 8x if not given, or
+    what the text holds: 4x, 2x or 1x."""
     window: Annotated[str, arg(metavar="1x|TOKENS")] = "1x"
     """Positions to average."""
-    corpus: str = "pydoc"
-    """Use the held-out documents of this corpus, which no training on it has seen."""
+    corpus: Annotated[str | None, optional("CORPUS")] = None
+    """Use the held-out documents of this corpus, which no training on it has seen. If not given,
+    those of the run's own corpus; for a model that is no run, pydoc."""
     text: Annotated[str | None, optional("FILE|FOLDER")] = None
     """Use all text of this file or folder instead."""
     whole: bool = False
@@ -152,10 +160,9 @@ class LanguagePerplexity(Reading):
     def answer(self) -> Answer:
         with Console(stderr=True).status("reading"):
             model = self.open()
-            length, window = (one_length(text, model.length) for text in (self.length, self.window))
-            read = held_out if self.text is None else any_text
-            settings: dict[str, Any] = {"most": self.sequences, "whole": self.whole}
-            tokens = read(self.text or self.corpus, model.tokenizer, length, **settings)
+            window = one_length(self.window, model.length)
+            read, source = self._text()
+            tokens = self._tokens(model, read)
             found = perplexity(model, tokens, window=window, **self.limits)
             if self.figure is not None:
                 from bayesattn.figures.language import draw_perplexity
@@ -163,9 +170,33 @@ class LanguagePerplexity(Reading):
                 save_picture(draw_perplexity(found), self.figure)
         title = (
             f"{found.model}, trained at {found.trained} tokens: perplexity over "
-            f"{len(found.losses)} sequences"
+            f"{len(found.losses)} sequences of {source}"
         )
-        return Answer(found.to_json(), [title, perplexity_rows(found)])
+        return Answer(found.to_json() | {"text": source}, [title, perplexity_rows(found)])
+
+    def _text(self) -> tuple[Callable[..., torch.Tensor], str]:
+        """What gives sequences of a length, and what they are of."""
+        if self.text is not None:
+            return partial(any_text, self.text), f"all text of {self.text}"
+        if self.corpus is not None:
+            return partial(held_out, self.corpus), f"the held-out text of {self.corpus}"
+        own = own_corpus(self.source)
+        corpus, most = own or ("pydoc", None)
+        whose = "the corpus of this run" if own else "as no --corpus is given"
+        said = f"the held-out text of {corpus}, {whose}"
+        return partial(held_out, corpus, corpus_tokens=most), said
+
+    def _tokens(self, model: LanguageModel, read: Callable[..., torch.Tensor]) -> torch.Tensor:
+        """Sequences of the length that was asked for, or of the longest of some that there are."""
+        lengths = LENGTHS if self.length is None else (self.length,)
+        settings: dict[str, Any] = {"most": self.sequences, "whole": self.whole}
+        for text in lengths:
+            try:
+                return read(model.tokenizer, one_length(text, model.length), **settings)
+            except CorpusError:
+                if text == lengths[-1]:
+                    raise
+        raise AssertionError
 
 
 def kept_beside(json: str | None) -> Path | None:

@@ -4,6 +4,7 @@ A command is a dataclass, whose fields tyro turns into options, with `run() -> e
 """
 
 import difflib
+import errno
 import os
 import signal
 import sys
@@ -83,6 +84,8 @@ FORMER_OPTIONS = {
 HELP = ("-h", "--help", "help")
 PEEKING = ("probe", "sula", "bayes")
 """Commands that load a model, which takes a while, and say first what it is."""
+NO_PLACE = {errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EPERM, errno.EROFS}
+"""Errors of disks that are no mistake of the program, wherever it was writing."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,10 +117,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if isinstance(error, ImportError):
             error = missing_extra(error) or error
+        error = _no_room(error) or error
         if not isinstance(error, UserError) or os.environ.get("BAYESATTN_DEBUG") == "1":
             raise error
         print(f"bayesattn: {error}", file=sys.stderr)
         return 2
+
+
+def _no_room(error: Exception) -> Exception | None:
+    """A sentence where a disk or the memory is full, wherever that happened; None elsewhere."""
+    from bayesattn.errors import UserError
+
+    if isinstance(error, OSError) and error.errno in NO_PLACE:
+        what = error.filename or "a file"
+        return UserError(f"Cannot write {what} ({error.strerror}): choose another place.")
+    # torch has no class of its own for the memory of a CPU
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return UserError("There is not enough memory for this: choose smaller sizes.")
+    return None
 
 
 @contextmanager

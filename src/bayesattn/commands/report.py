@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from bayesattn.claims.registry import find_study
 from bayesattn.commands.options import File, OutFile, optional
 from bayesattn.console import mistakes
-from bayesattn.drawing import house_style, save_picture
+from bayesattn.drawing import check_format, house_style, save_picture
 from bayesattn.errors import UserError
 from bayesattn.files import write_text, writing
 from bayesattn.ledger.ledger import NAME, Ledger
@@ -88,6 +88,7 @@ class DrawPrior:
 
         path = self.output or Path(f"{self.name}.png")
         with mistakes():
+            check_format(path)
             figure = Figure(figsize=(7, 4), layout="constrained")
             make_prior(self.name, self.heads).draw(self.length, figure.add_subplot())
             with writing(str(path), "make room, or choose another folder"):

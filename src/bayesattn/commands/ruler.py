@@ -44,7 +44,7 @@ class LanguageRuler(Reading):
             found = ruler(
                 model,
                 self.lengths,
-                kinds=[name.strip() for name in names if name.strip()],
+                kinds=[name.strip() for name in names],
                 samples=self.samples,
                 seed=self.seed,
                 corpus=self.corpus,

@@ -4,6 +4,7 @@ Of a tunnel the fidelity up to that length comes along, of a language model the 
 """
 
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from bayesattn.evals.passkey import passkey
 from bayesattn.files import write_json
 from bayesattn.models.architectures import Architecture
 from bayesattn.models.open import open_language, open_tunnel
+from bayesattn.runs import TOKENIZER
 from bayesattn.runs.checkpoint import save_checkpoint
 from bayesattn.training import Run, TrainConfig
 from bayesattn.training.tunnel import parse_config
@@ -68,6 +70,8 @@ def _copy(run: Run, model: nn.Module, target: Path, command: str) -> Path:
     write_json(target / "config.json", {**run.config, "command": command}, checked=True)
     write_json(target / "environment.json", run.environment, checked=True)
     write_json(target / "finished.json", run.finished, checked=True)
+    if (run.folder / TOKENIZER).exists():
+        shutil.copytree(run.folder / TOKENIZER, target / TOKENIZER)
     return target
 
 

@@ -4,6 +4,7 @@ Options are the fields of what is trained and of how: a field that is added ther
 """
 
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from bayesattn.commands.options import (
     parse_deciding,
     parse_pairs,
 )
-from bayesattn.console import mistakes
+from bayesattn.console import mistakes, telling
 from bayesattn.errors import UserError
 from bayesattn.models.architectures import ARCHITECTURES, Architecture, make_architecture
 from bayesattn.models.choices import HELP
@@ -29,7 +30,7 @@ from bayesattn.runs import Run
 from bayesattn.training import language, tunnel
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.loop import steps_within
-from bayesattn.training.machine import make_accelerator
+from bayesattn.training.machine import make_accelerator, use_device
 from bayesattn.training.recipes import LANGUAGE_RECIPES
 from bayesattn.tunnels import TUNNELS, Tunnel, make_tunnel
 
@@ -42,6 +43,9 @@ HEADINGS = {
 }
 DICTIONARIES = ("prior_options", "rope_parameters")
 """Choices that are given as KEY=VALUE."""
+FORMER_RECIPES = {
+    "small": "trained the tiny model for longer and is called 'tiny-long' now; sizes are --size",
+}
 FLAT = arg(name="")
 MODULES: dict[str, Any] = {"lm": language, "tunnel": tunnel}
 
@@ -53,6 +57,8 @@ class _Train:
     noun: ClassVar[str]
     words: ClassVar[tuple[str, ...]] = ()
 
+    device: Annotated[str | None, optional("cpu|cuda")] = None
+    """What to compute on; a GPU if there is one, if not given."""
     minutes: Annotated[float | None, optional("MINUTES")] = None
     """Train for about so long: the number of steps is measured first, and then it is fixed."""
     out: Annotated[Path | None, optional("RUN")] = None
@@ -66,6 +72,8 @@ class _Train:
     def run(self) -> int:
         if self.out is None:
             raise UserError("Say where the run is to be written: --out RUN.")
+        if self.device is not None:
+            use_device(self.device)
         with mistakes():
             parts = self.chosen()
         command = shlex.join(["bayesattn", self.noun, "train", *self.words])
@@ -89,7 +97,9 @@ class _Train:
         if self.out and (self.out / "config.json").exists():
             stored = Run.open(self.out).config.get("training", {})
             return replace(training, steps=TrainConfig(**stored).steps)
-        task, model, _ = MODULES[self.noun].make(*parts, training)
+        with telling() as tell:
+            tell(f"counting the steps of {self.minutes:g} minutes")
+            task, model, _ = MODULES[self.noun].make(*parts, training)
         return replace(training, steps=steps_within(self.minutes, task, model, training))
 
 
@@ -98,26 +108,35 @@ class LanguageTrain(_Train):
     """Train a language model, or continue a run that was stopped.
 
     A recipe is a starting point, and each option changes one thing of it; defaults are those of the
-    recipe, here `tiny`, or the one named before --help. The same command continues a run that was
-    interrupted or killed, and so does `bayesattn lm train --resume RUN`; either way it ends as if
-    nothing had happened.
+    recipe, here `tiny`, or the one named before --help. A corpus that you name is read without
+    needles unless you ask for them. The same command continues a run that was interrupted or
+    killed, and so does `bayesattn lm train --resume RUN`; either way it ends as if nothing had
+    happened.
     """
 
     noun: ClassVar[str] = "lm"
 
     recipe: Annotated[Positional[str], arg(metavar="|".join(LANGUAGE_RECIPES))] = "tiny"
-    """tiny or small (passkeys and documentation on a CPU), or l6 to l24, the authors' trainings."""
+    """tiny or tiny-long (passkeys and documentation on a CPU), code (the installed packages, for
+    hours), or l6 to l24, the authors' trainings."""
 
     @staticmethod
     def options_for(words: Sequence[str]) -> type:
-        deciding = parse_deciding(words, "--resume")
+        asked = ("--corpus", "--needle-share", "--needles")
+        deciding = parse_deciding(words, "--resume", *asked)
         if deciding["--resume"] is not None:
             return LanguageResume
         name = deciding["first"] or "tiny"
+        if name in FORMER_RECIPES:
+            raise UserError(f"The recipe {name!r} {FORMER_RECIPES[name]}.")
         if name not in LANGUAGE_RECIPES:
             names = ", ".join(LANGUAGE_RECIPES)
             raise UserError(f"There is no recipe {name!r}: choose one of {names}.")
         model, training = LANGUAGE_RECIPES[name]()
+        corpus, share, kind = (deciding[flag] for flag in asked)
+        if corpus is not None and share is None and kind is None:
+            # What is hidden belongs to the recipe's text; who brings text wants it read.
+            model = replace(model, needle_share=0.0)
         # Dictionaries are given as KEY=VALUE.
         model = replace(model, **{name: {} for name in DICTIONARIES})
         parts = {
@@ -216,9 +235,13 @@ class LanguageResume:
 
     resume: Annotated[Path, arg(metavar="RUN")]
     """Folder of the run."""
+    device: Annotated[str | None, optional("cpu|cuda")] = None
+    """What to compute on; a GPU if there is one, if not given."""
     json: JsonTarget = None
 
     def run(self) -> int:
+        if self.device is not None:
+            use_device(self.device)
         with mistakes():
             run = Run.open(self.resume)
             parts = MODULES[self.noun].parse_config(run)
@@ -239,14 +262,27 @@ def _finish(
     command: str | None,
     json_target: str | None,
 ) -> int:
+    first = make_accelerator().is_main_process
+    if first and noun == "lm":
+        print(_reading(parts[0]), file=sys.stderr, flush=True)
     train: Any = {"lm": language.train_language, "tunnel": tunnel.train_tunnel}[noun]
     result = train(*parts, folder, command=command).finished
-    if not make_accelerator().is_main_process:  # of several processes only the first prints
+    if not first:  # of several processes only the first prints
         return 0
     row = {"run": str(folder), "step": str(result["step"])}
     row |= {HEADINGS[name]: f"{value:.3g}" for name, value in result["metrics"].items()}
     row |= {"seconds": f"{result['seconds']:.0f}", "stopped": result["stopped"]}
     return Answer({"run": str(folder), **result}, [[row]]).give(json_target)
+
+
+def _reading(language: LanguageConfig) -> str:
+    """What a training reads, and whether anything is hidden in it."""
+    if not language.needle_share:
+        return f"Reads {language.corpus}, without needles (--needle-share 0.9 would hide some)."
+    return (
+        f"Reads {language.corpus}; {language.needle_share:.0%} of the sequences begin with a "
+        f"{language.needles} prompt (--needle-share 0 trains on text alone)."
+    )
 
 
 def _options(command: type, parts: dict[str, tuple[type, Any, Any]], words: Sequence[str]) -> type:

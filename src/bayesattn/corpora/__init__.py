@@ -10,6 +10,7 @@ from bayesattn.corpora.sequences import Mixture, Windows, windows
 from bayesattn.corpora.store import TokenStore, prepare
 from bayesattn.corpora.text import CorpusError, documents
 from bayesattn.corpora.tokenizers import encode, fingerprint, load_tokenizer
+from bayesattn.corpora.trained import tokenizer_of
 
 __all__ = [
     "KINDS",
@@ -24,5 +25,6 @@ __all__ = [
     "fingerprint",
     "load_tokenizer",
     "prepare",
+    "tokenizer_of",
     "windows",
 ]

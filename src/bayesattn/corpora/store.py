@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from bayesattn.corpora.packages import name_of
 from bayesattn.corpora.text import CorpusError, Part, listing, parts
 from bayesattn.corpora.tokenizers import encode, fingerprint, start_token
 from bayesattn.files import TEMPORARY, read_json, remove, sha256, sync, write_json
@@ -44,7 +45,7 @@ BATCH = 2**20
 
 FIELDS = {"source": str, "tokenizer": str, "start": int, "dtype": str, "train": dict}
 FIELDS["heldout"] = dict
-"""What about.json needs; hashes of the files are in it, too, since there are any."""
+"""What about.json needs; hashes of the files are in it, too, since there are any, and packages."""
 
 
 class DamagedStoreError(CorpusError):
@@ -63,7 +64,7 @@ class TokenStore:
             raise CorpusError(f"There are no tokens of a corpus in {folder}.") from None
         except (ValueError, KeyError, TypeError) as error:
             raise self._damage(f"about.json: {error}") from None
-        if strange or about.keys() - FIELDS.keys() - {"sha256"}:
+        if strange or about.keys() - FIELDS.keys() - {"sha256", "packages"}:
             raise self._damage("about.json is of something else")
         self.about = about
         self.source: str = about["source"]
@@ -135,7 +136,7 @@ def prepare(
     """
     if tokens is not None and tokens < 1:
         raise CorpusError(f"tokens must be 1 or more, not {tokens}.")
-    root = Path(os.environ.get("BAYESATTN_RUNS", "runs"), "corpora") if folder is None else folder
+    root = corpora_folder() if folder is None else folder
     decisive = [FORMAT, listing(source), fingerprint(tokenizer), tokens, SALT, HELD_OUT]
     path = Path(root) / hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
     if (path / "about.json").exists():
@@ -150,8 +151,16 @@ def prepare(
     return TokenStore(path)
 
 
+def corpora_folder() -> Path:
+    """Where stores and trained tokenizers are kept if no folder is named."""
+    return Path(os.environ.get("BAYESATTN_RUNS", "runs"), "corpora")
+
+
 def is_held_out(text: str) -> bool:
-    """Whether a document that begins with this text is for evaluation: its hash decides."""
+    """Whether a document that begins with this text, or a package of this name, is for evaluation.
+
+    Its hash decides.
+    """
     digest = hashlib.sha256(f"{SALT}{text}".encode()).digest()
     return int.from_bytes(digest[:8], "little") % HELD_OUT == 0
 
@@ -191,6 +200,7 @@ def _write(
     start = start_token(tokenizer)
     dtype = "<u2" if len(tokenizer) <= 2**16 else "<u4"
     counts = {split: {"tokens": 0, "documents": 0, "bytes": 0} for split in get_args(Split)}
+    packages: dict[str, dict[str, Any]] = {}
     total, split = 0, "train"
     with ExitStack() as stack:
         files = {
@@ -202,8 +212,7 @@ def _write(
             if limit is not None and total >= limit:
                 break
             if part.first:
-                # The first document trains: no corpus is for evaluation only.
-                split = "heldout" if total and is_held_out(part.text) else "train"
+                split = "heldout" if to_be_held_out(part, alone=not total) else "train"
                 tokens = [start, *tokens]
                 _append(files[split, "starts"], [counts[split]["tokens"]], "<i8")
             size = len(part.text.encode())
@@ -215,10 +224,25 @@ def _write(
             counts[split]["tokens"] += len(tokens)
             counts[split]["documents"] += part.first
             counts[split]["bytes"] += size
+            if part.package:
+                fresh = {"split": split, "documents": 0, "bytes": 0}
+                package = packages.setdefault(part.package, fresh)
+                package["documents"] += part.first
+                package["bytes"] += size
     if not counts["heldout"]["tokens"]:
         _hold_out_the_end(folder, counts, start, dtype)
     about = {"source": source, "tokenizer": fingerprint(tokenizer), "start": start, "dtype": dtype}
-    return about | counts
+    return about | counts | ({"packages": dict(sorted(packages.items()))} if packages else {})
+
+
+def to_be_held_out(part: Part, alone: bool) -> bool:
+    """Whether the document that begins with `part` is for evaluation.
+
+    The first one, `alone` so far, trains: no corpus is for evaluation only.
+    """
+    if part.package:
+        return is_held_out(name_of(part.package))
+    return not alone and is_held_out(part.text)
 
 
 def _tokenised(source: str, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[Part, list[int]]]:

@@ -5,6 +5,7 @@
     FILE.jsonl                     a document per line, in the field "text"
     FOLDER                         all such files in it, sorted
     hf:NAME[:CONFIG[:SPLIT]]       a Hugging Face dataset with a column "text", streamed
+    site-packages[:docs]           the Python packages of this environment (packages.py)
 
 Everything is streamed: of a large file, only a part is in memory.
 """
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bayesattn.corpora.packages import KINDS, package_documents, package_list
 from bayesattn.errors import UserError
 
 EMBEDDED = "pydoc"
@@ -35,6 +37,8 @@ class Part(NamedTuple):
     text: str
     first: bool
     """Whether a document begins here."""
+    package: str = ""
+    """NAME==VERSION, of which it is held out together; alone if there is none."""
 
 
 def documents(source: str) -> Iterator[str]:
@@ -66,6 +70,8 @@ def listing(source: str) -> list[Any]:
         return [EMBEDDED, hashlib.sha256(text.encode()).hexdigest()]
     if source.startswith(DATASET):
         return [source]
+    if source in KINDS:
+        return [source, *package_list()]
     found: list[Any] = []
     for path in _files(source):
         state = path.stat()
@@ -78,6 +84,9 @@ def _parts(source: str) -> Iterator[Part]:
         yield from _embedded()
     elif source.startswith(DATASET):
         yield from _dataset(source)
+    elif source in KINDS:
+        for text, package in package_documents(source):
+            yield Part(text, True, package)
     else:
         for path in _files(source):
             try:
@@ -105,7 +114,7 @@ def _files(source: str) -> list[Path]:
     if not path.is_file():
         raise CorpusError(
             f"There is no corpus {source}: give a file or folder of {endings}, hf:NAME for a "
-            f"Hugging Face dataset, or {EMBEDDED}."
+            f"Hugging Face dataset, {', '.join(KINDS)} or {EMBEDDED}."
         )
     if path.suffix not in SUFFIXES:
         raise CorpusError(f"The corpus {source} must end in one of {endings}.")

@@ -27,8 +27,13 @@ WORDS_FILE = Path(__file__).parent / "words.json"
 
 def load_tokenizer(name: str = "bytes") -> PreTrainedTokenizerBase:
     """The tokenizer called `name`: "bytes", "words", a folder, or a name on the hub."""
+    if name.startswith("train:"):
+        raise CorpusError(
+            f"The tokenizer {name!r} is trained on a corpus: name one of {' or '.join(BUILT_IN)}, "
+            "or train:NUMBER where a corpus is named, too."
+        )
     if name in BUILT_IN:
-        return _fast(make_bytes_tokenizer() if name == "bytes" else _words())
+        return make_fast(make_bytes_tokenizer() if name == "bytes" else _words())
     try:
         return AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError, ImportError) as error:
@@ -85,7 +90,8 @@ def _words() -> Tokenizer:
     return Tokenizer.from_file(str(WORDS_FILE))
 
 
-def _fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+def make_fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """As transformers wants it, with our special tokens."""
     special = {f"{token.strip('<>')}_token": token for token in SPECIAL}
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

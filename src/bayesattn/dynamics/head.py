@@ -152,7 +152,7 @@ class Head:
 
     @cached_property
     def routing(self) -> Routing:
-        """Compatibility, advantage, usage, and the gradients of scores and values."""
+        """Compatibility, advantage, and the gradients of scores and values."""
         routing = Routing(self.alpha, self.v, self.upstream, self.visible)
         routing.__dict__["context"] = self.context  # known already, so not computed again
         return routing

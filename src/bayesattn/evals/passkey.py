@@ -30,7 +30,7 @@ from bayesattn.corpora import NeedleMaker, Prompts
 from bayesattn.evals.lengths import token_lengths
 from bayesattn.evals.memory import MEMORY, check_length
 from bayesattn.evals.prefill import Reader, check_tolerance, read_rows, reading_work
-from bayesattn.files import parse, write_text
+from bayesattn.files import parse, with_checksum, write_text
 from bayesattn.models.open import LanguageModel
 from bayesattn.stats import Interval, wilson_interval
 
@@ -279,7 +279,8 @@ class KeptAnswers(dict[str, bool]):
             )
         for line in lines:
             match _parsed(line):
-                case [str(key), bool(right)]:
+                # before there were checksums it was a list
+                case {"prompt": str(key), "right": bool(right)} | [str(key), bool(right)]:
                     self[key] = right
                 case _:
                     continue
@@ -287,13 +288,13 @@ class KeptAnswers(dict[str, bool]):
             again = f"{damaged} lines of {file} are damaged or there twice"
             warnings.warn(f"{again}: what is missing is asked again.", stacklevel=2)
         # without what is torn; and if it cannot be written, that is known now
-        write_text(file, "".join([_line(about), *map(_line, self.items())]))
+        write_text(file, "".join([_line(about), *map(_answered, self.items())]))
 
     def add(self, answers: Mapping[str, bool]) -> None:
         self.update(answers)
         if self.file is not None:
             with self.file.open("a", encoding="utf-8") as file:
-                file.write("".join(_line(answer) for answer in answers.items()))
+                file.write("".join(map(_answered, answers.items())))
 
 
 def _key(prompt: Tensor, answer: Tensor) -> str:
@@ -315,6 +316,11 @@ def identity_of(model: PreTrainedModel) -> str:
 
 def _line(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False) + "\n"
+
+
+def _answered(answer: tuple[str, bool]) -> str:
+    key, right = answer
+    return with_checksum(json.dumps({"prompt": key, "right": right})) + "\n"
 
 
 def _parsed(line: str) -> Any:

@@ -147,13 +147,20 @@ def _short_losses(model: PreTrainedModel, tokens: Tensor, length: int, memory: i
 
 
 def held_out(
-    corpus: str, tokenizer: PreTrainedTokenizerBase, length: int, most: int, *, whole: bool = False
+    corpus: str,
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    most: int,
+    *,
+    whole: bool = False,
+    corpus_tokens: int | None = None,
 ) -> Tensor:
     """Up to `most` sequences [N, length + 1] of text that no training on the corpus has seen.
 
     `whole` takes only beginnings of documents that are long enough; else all text is joined.
+    `corpus_tokens` is how much of the corpus the training read, all of it if None.
     """
-    store = prepare(corpus, tokenizer)
+    store = prepare(corpus, tokenizer, tokens=corpus_tokens)
     texts = store.documents("heldout", at_least=length + 1 if whole else 1)
     return _sequences(texts, store.start, length, most, whole, f"The held-out text of {corpus}")
 

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +23,16 @@ from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.models import BayesForCausalLM
 from bayesattn.models.layers import BayesAttention, BayesDecoderLayer
 from bayesattn.models.layout import Layout
-from bayesattn.models.open import LanguageModel
+from bayesattn.models.open import LanguageModel, language_of
 from bayesattn.priors import GeneralizedGaussian, Prior
 from bayesattn.priors.generalized_gaussian import HeadClass
 from bayesattn.runs import Run
 
 REACH = 1e-3
 """A head reaches as far as its prior is this share of its largest value."""
+NEAR = 0.1
+"""A prior this close to uniform, in total variation, is near-uniform."""
+Look = Literal["local", "near-uniform", "far"]
 _LARGEST_DROP = 700.0  # of a log-prior that is looked for: `Prior.reach` takes its exponential
 _LONGEST = 512  # tokens of a prompt that one can look at
 
@@ -40,10 +43,18 @@ class HeadPrior:
 
     layer: int
     head: int
+    looks: Look
+    """How far, for a query that sees as many keys as in training: like a uniform prior, or nearer
+    or farther on average."""
+    half: int
+    """Fewest tokens back within which at least half of the prior lies."""
+    moved: float | None = None
+    """Total variation between the prior as it began and as it is; None without a run."""
     theta_alpha: float | None = None
     theta_beta: float | None = None
     mu: float | None = None
     kind: HeadClass | None = None
+    """The authors' class, by the shape alone."""
     reach: float
     """Tokens; infinite for heads that look as far as there is text."""
     temperature: float | None
@@ -81,8 +92,10 @@ class Priors:
     """By layer, and by head in each."""
     density: Tensor
     """[L, H, length] float64 prior probability of each distance."""
+    initial: Tensor | None
+    """[L, H, length] the same before the first step; None if there is no run."""
     movement: Movement | None
-    """None if there is no run, only one checkpoint, or no generalised Gaussian."""
+    """None if there is no run, or no generalised Gaussian."""
 
     @property
     def layers(self) -> list[int]:
@@ -90,7 +103,8 @@ class Priors:
         return list(dict.fromkeys(head.layer for head in self.heads))
 
     def counts(self) -> dict[str, int]:
-        return dict(Counter(head.kind for head in self.heads if head.kind is not None))
+        """How many heads look how far."""
+        return dict(Counter(head.looks for head in self.heads))
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the densities."""
@@ -130,19 +144,49 @@ class Factors:
 def measure_priors(language_model: LanguageModel, run: Run | None = None) -> Priors:
     """The priors of a model, and how they moved if the `run` that trained it is given."""
     model, length = _ours(language_model), language_model.length
+    density = _density(model, length)
+    fresh = None if run is None else _fresh(language_model, run)
+    initial = None if fresh is None else _density(fresh, length)
+    moved = None if initial is None else _distance(density, initial)
     heads: list[HeadPrior] = []
-    densities: list[Tensor] = []
-    for number, attention in _attending(model):
+    for row, (number, attention) in enumerate(_attending(model)):
+        change = None if moved is None else moved[row]
+        heads += _heads(number, _prior_of(model, attention), attention.ssmax, density[row], change)
+    movement = None if run is None or fresh is None else _movement(model, fresh, run)
+    about = (language_model.name, model.config.prior, length)
+    return Priors(*about, heads, density, initial, movement)
+
+
+def look(density: Tensor) -> Look:
+    """How far a prior [n] looks that gives each distance this probability."""
+    uniform = torch.full_like(density, 1 / len(density))
+    if float(_distance(density, uniform)) <= NEAR:
+        return "near-uniform"
+    distances = torch.arange(len(density), dtype=density.dtype)
+    return "local" if float(distances @ (density - uniform)) < 0 else "far"
+
+
+def _distance(one: Tensor, other: Tensor) -> Tensor:
+    """Total variation along the last dimension."""
+    return (one - other).abs().sum(-1) / 2
+
+
+def _fresh(language_model: LanguageModel, run: Run) -> BayesForCausalLM:
+    """The model of a run before its first step."""
+    seed = run.config["training"]["seed"]
+    return language_of(run).build(language_model.tokenizer, seed)
+
+
+def _density(model: BayesForCausalLM, length: int) -> Tensor:
+    """[L, H, length] prior probability of each distance, for a query that sees so many keys."""
+    found: list[Tensor] = []
+    for _, attention in _attending(model):
         prior = _prior_of(model, attention)
         temper = _temperature(attention.ssmax, prior, length)
-        heads += _heads(number, prior, attention.ssmax, temper)
-        window = attention.window or length
         logits = prior.table(length).cpu().double() * temper[:, None]
-        hidden = torch.arange(length) >= window
-        densities.append(logits.masked_fill(hidden, -math.inf).softmax(-1))
-    moved = None if run is None else _movement(model, run)
-    about = (language_model.name, model.config.prior, length)
-    return Priors(*about, heads, torch.stack(densities), moved)
+        hidden = torch.arange(length) >= (attention.window or length)
+        found.append(logits.masked_fill(hidden, -math.inf).softmax(-1))
+    return torch.stack(found)
 
 
 def factors_on_passkey(language_model: LanguageModel, depth: float = 0.5, seed: int = 0) -> Factors:
@@ -218,14 +262,21 @@ def _prior_of(model: BayesForCausalLM, attention: BayesAttention) -> Prior:
 
 
 def _heads(
-    layer: int, prior: Prior, ssmax: SSMax | LogTemperature | None, temper: Tensor
+    layer: int,
+    prior: Prior,
+    ssmax: SSMax | LogTemperature | None,
+    density: Tensor,
+    moved: Tensor | None,
 ) -> list[HeadPrior]:
     heads: list[HeadPrior] = []
+    temper = _temperature(ssmax, prior, density.shape[-1])
     for head in range(prior.num_heads):
-        shape: dict[str, Any] = {}
+        shape: dict[str, Any] = {"looks": look(density[head])}
+        shape["half"] = int((density[head].cumsum(0) < 0.5).sum())
+        shape["moved"] = None if moved is None else float(moved[head])
         if isinstance(prior, GeneralizedGaussian):
             names = ("theta_alpha", "theta_beta", "mu")
-            shape = {name: float(getattr(prior, name)[head]) for name in names}
+            shape |= {name: float(getattr(prior, name)[head]) for name in names}
             shape["kind"] = prior.classes()[head]
         learnt = float(ssmax.scale[head]) if isinstance(ssmax, SSMax) else None
         reach = _reach(prior, head, float(temper[head]))
@@ -251,18 +302,16 @@ def _reach(prior: Prior, head: int, temper: float) -> float:
     return float(prior.reach(math.exp(-drop))[head])
 
 
-def _movement(model: BayesForCausalLM, run: Run) -> Movement | None:
-    steps = run.steps()
+def _movement(model: BayesForCausalLM, fresh: BayesForCausalLM, run: Run) -> Movement | None:
+    """From the initialisation, which no checkpoint needs to have kept."""
+    steps = [step for step in run.steps() if step > 0]
     shapes = [name for name, _ in model.named_parameters() if name.endswith(".theta_beta")]
-    if len(steps) < 2 or not shapes:
+    if not steps or not shapes:
         return None
     found: dict[str, list[Tensor]] = {"theta_alpha": [], "theta_beta": []}
-    for step in steps:
-        checkpoint = run.checkpoint(step)
-        tensors = checkpoint.tensors("model")
-        tensors |= checkpoint.tensors("ema") if checkpoint.has("ema") else {}
+    for tensors in (dict(fresh.named_parameters()), *map(run.weights, steps)):
         for theta, kept in found.items():
             # A shared prior is listed once: it stands for every layer.
             rows = [tensors[name.replace("theta_beta", theta)] for name in shapes]
             kept.append(torch.stack(rows).expand(len(_attending(model)), -1))
-    return Movement(steps, *(torch.stack(kept) for kept in found.values()))
+    return Movement([0, *steps], *(torch.stack(kept) for kept in found.values()))

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CLASS_COLOURS = {
-    "local": COLOURS[0],
-    "retrieval": COLOURS[1],
-    "aggressive": COLOURS[2],
-    None: COLOURS[0],
-}
+CLASS_COLOURS = {"local": COLOURS[0], "near-uniform": COLOURS[1], "far": COLOURS[2]}
 COLUMNS = 4
 """Panels side by side."""
 FAINTEST = 1e-4
@@ -29,7 +24,7 @@ BLUES: dict[str, Any] = {"cmap": "Blues", "interpolation": "nearest"}
 
 
 def draw_curves(priors: Priors) -> Picture:
-    """A panel per layer, a line per head in the colour of its class."""
+    """A panel per layer, a line per head in the colour of its class; dotted as it began."""
     from matplotlib.lines import Line2D
 
     layers = priors.layers
@@ -44,18 +39,21 @@ def draw_curves(priors: Priors) -> Picture:
         for row, (ax, layer) in enumerate(zip(panels.flat, layers, strict=False)):
             for head in (head for head in priors.heads if head.layer == layer):
                 density = priors.density[row, head.head].clamp(min=FAINTEST / 100).numpy()
-                look: dict[str, Any] = {"color": CLASS_COLOURS[head.kind], "alpha": 0.8}
+                look: dict[str, Any] = {"color": CLASS_COLOURS[head.looks], "alpha": 0.8}
                 ax.plot(range(1, priors.length + 1), density, linewidth=1.2, **look)
+                if priors.initial is not None:
+                    began = priors.initial[row, head.head].clamp(min=FAINTEST / 100).numpy()
+                    ax.plot(range(1, priors.length + 1), began, ":", linewidth=0.8, color=GREY)
             ax.set_title(f"layer {layer}", fontsize="small")
         panels[0, 0].set(xscale="log", yscale="log", ylim=(FAINTEST / 10, 1.5))
         figure.supxlabel("distance from query to key, plus 1", fontsize="small")
         figure.supylabel("prior probability", fontsize="small")
         keys = [Line2D([], [], color=CLASS_COLOURS[kind]) for kind in kinds]
-        if keys:
-            figure.legend(keys, kinds, loc="outside right upper")
+        figure.legend(keys, kinds, loc="outside right upper")
     caption = (
         "Prior probability of every distance for the last token of a training sequence "
-        f"({priors.length} tokens), one line per head."
+        f"({priors.length} tokens), one line per head"
+        + (", dotted as they began." if priors.initial is not None else ".")
     )
     return Picture("prior-curves", figure, caption, f"{caption} {spoken(priors)}")
 
@@ -92,7 +90,7 @@ def draw_movement(priors: Priors) -> Picture:
     moved = priors.movement
     if moved is None:
         raise ValueError(
-            f"{priors.model} has no two checkpoints of a ggd prior, so nothing can have moved."
+            f"{priors.model} is no run with a ggd prior, so it is not known what has moved."
         )
     with new_figure(8.5, 3.6, f"{priors.model}: how its priors moved") as figure:
         panels: Any = figure.subplots(1, 2)
@@ -109,7 +107,7 @@ def draw_movement(priors: Priors) -> Picture:
             panels[0].axhline(border, color=GREY, linestyle="--", linewidth=1)
         _layer_legend(figure, priors)
     caption = (
-        f"Shape and scale of every head at the {len(moved.steps)} checkpoints that were kept. "
+        f"Shape and scale of every head at the start and at {len(moved.steps) - 1} checkpoints. "
         "Dashed: below 0 a head is for retrieval, below -0.6 it is aggressive."
     )
     return Picture("prior-movement", figure, caption, f"{caption} {spoken(priors)}")
@@ -153,7 +151,7 @@ def draw_factors(factors: Factors, head: tuple[int, int], name: str) -> Picture:
 def spoken(priors: Priors) -> str:
     """How many heads of which class, in words."""
     counts = [f"{count} {kind}" for kind, count in priors.counts().items()]
-    return f"{len(priors.heads)} heads{': ' if counts else ''}{', '.join(counts)}."
+    return f"{len(priors.heads)} heads: {', '.join(counts)}."
 
 
 def _layer_colours(priors: Priors) -> dict[int, Any]:

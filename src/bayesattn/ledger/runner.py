@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bayesattn.checks import shortened
 from bayesattn.errors import UserError
 from bayesattn.files import only_one
 from bayesattn.ledger.engines import Ended, Engine, Here, RayWorkers, run_jobs
@@ -17,6 +18,8 @@ from bayesattn.ledger.measured import objection, read
 from bayesattn.ledger.study import AnyStudy, Tier
 from bayesattn.ledger.trained import rename_older_runs, require_possible
 
+MOST_SEEDS = 10_000
+"""Nobody measures more of one claim."""
 Tell = Callable[[Mapping[str, Job]], None]
 """Is given the jobs that are left."""
 
@@ -185,6 +188,8 @@ def parse_seeds(text: str) -> int | range:
         raise UserError(f"--seeds is a number of seeds or a range such as 4-7, not {text!r}.")
     last = int(match[2])
     seeds = range(int(match[1]), last + 1) if match[1] else last
+    if last > MOST_SEEDS:
+        raise UserError(f"--seeds {shortened(last)} is more than {MOST_SEEDS:,}: pass fewer.")
     if not seeds:
         raise UserError(f"--seeds {text} names no seed: pass 1 or more, or a range such as 4-7.")
     return seeds

@@ -12,6 +12,7 @@ from io import StringIO
 from typing import Any
 
 import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -200,9 +201,20 @@ def fetch(source: Source, call: Callable[..., Any]) -> Any:
             if source.local or not isinstance(error, OSError):
                 raise _refusal(source, error) from error
         try:
+            _ask_hub(source)
             return call(**where)
         except Exception as error:
             raise _refusal(source, error) from error
+
+
+def _ask_hub(source: Source) -> None:
+    """Ask once whether a name is there; transformers repeats it for a minute without a network."""
+    try:
+        get_hf_file_metadata(hf_hub_url(source.location, "config.json", revision=source.revision))
+    except OSError:
+        raise
+    except Exception as error:  # no connection, in the words of one HTTP library or another
+        raise OSError(str(error)) from error
 
 
 @contextmanager

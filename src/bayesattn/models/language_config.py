@@ -18,11 +18,13 @@ class Text:
     """What a language model reads in training."""
 
     corpus: str = "pydoc"
-    """Text: pydoc, a file (.txt, .md, .jsonl), a folder of them, or hf:NAME[:CONFIG[:SPLIT]]."""
+    """Text: a file (.txt, .md, .jsonl), a folder of them, pydoc, site-packages (Python source of
+    what is installed), site-packages:docs, or hf:NAME[:CONFIG[:SPLIT]]."""
     corpus_tokens: int | None = None
     """Read no more of it than so many tokens."""
     tokenizer: str = "words"
-    """words (1,024 pieces), bytes, or a Hugging Face tokenizer, its name or folder."""
+    """words (1,024 pieces), bytes, train:N (N tokens, byte pairs learnt from the corpus), or a
+    Hugging Face tokenizer, its name or folder."""
     length: int = 128
     """Tokens of a training sequence."""
     needles: Kind = "passkey"

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from bayesattn import files
-from bayesattn.corpora import fingerprint, load_tokenizer
+from bayesattn.corpora import fingerprint, tokenizer_of
 from bayesattn.models.architectures import Predictor, build, make_architecture
 from bayesattn.models.choices import tokens_of
 from bayesattn.models.hugging_face import (
@@ -30,7 +30,7 @@ from bayesattn.models.hugging_face import (
 )
 from bayesattn.models.interface import NAME as RETROFITTED
 from bayesattn.models.language_config import LanguageConfig
-from bayesattn.runs import Run, RunError, load_model_tensors
+from bayesattn.runs import TOKENIZER, Run, RunError, load_model_tensors
 from bayesattn.source import DEFAULT, Source, SourceError, find
 from bayesattn.tunnels import Tunnel, make_tunnel
 
@@ -166,6 +166,7 @@ def open_language(
             (local RoPE), rope_parameters (YaRN, dynamic NTK) or ssmax_horizon="1x".
     """
     exact = None if dtype is None else parse_dtype(dtype)
+    device = parse_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     found = _revised(source if isinstance(source, Source | Run) else find(source), revision)
     if isinstance(found, Source) and found.run:
         found = _language_run(found)
@@ -184,7 +185,7 @@ def open_language(
         model.to(exact)
     if eager:
         watch(model)
-    model.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model.eval().to(device)
     name = opened.name if random_init is None else f"{opened.name} (random weights {random_init})"
     return replace(opened, name=name)
 
@@ -201,17 +202,39 @@ def parse_dtype(name: str) -> torch.dtype:
     return getattr(torch, name)
 
 
+def parse_device(name: str | torch.device) -> torch.device:
+    """A device of this machine."""
+    try:
+        return torch.empty(0, device=name).device
+    except (AssertionError, NotImplementedError, RuntimeError):
+        raise SourceError(f"There is no device {str(name)!r} here: cpu is always there.") from None
+
+
 def language_config(source: Source) -> PreTrainedConfig:
     """The config of a language model, which is all of it that is read."""
     if not source.run:
         return read_config(source)
-    language = language_of(_language_run(source))
-    return language.model_config(vocab_size=len(load_tokenizer(language.tokenizer)))
+    run = _language_run(source)
+    language = language_of(run)
+    return language.model_config(vocab_size=len(_tokenizer(run, language)))
+
+
+def own_corpus(source: str) -> tuple[str, int | None] | None:
+    """The corpus that a run read, and how many tokens of it; None if `source` is no run of text."""
+    found = find(source)
+    if found.kind != "language" or not found.run:
+        return None
+    language = language_of(Run.open(found.location))
+    return language.corpus, language.corpus_tokens
 
 
 def language_of(run: Run) -> LanguageConfig:
     with run.reading("language model"):
         return LanguageConfig.read(run.config["language"])
+
+
+def _tokenizer(run: Run, language: LanguageConfig) -> PreTrainedTokenizerBase:
+    return tokenizer_of(language.tokenizer, language.corpus, run.folder / TOKENIZER)
 
 
 def _revised(found: Source | Run, revision: str | None) -> Source | Run:
@@ -236,7 +259,7 @@ def _of_run(
     run: Run, step: int | None, random_init: int | None, changes: dict[str, Any]
 ) -> LanguageModel:
     language = language_of(run)
-    tokenizer = load_tokenizer(language.tokenizer)
+    tokenizer = _tokenizer(run, language)
     if fingerprint(tokenizer) != run.config["data"]["tokenizer"]:
         raise RunError(
             f"The run in {run.folder} was trained with another tokenizer than "

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from bayesattn.models.hugging_face import empty_model, header_of, longest_input
-from bayesattn.models.open import language_config, parse_dtype
+from bayesattn.models.open import language_config, parse_device, parse_dtype
 from bayesattn.source import Source, SourceError
 from bayesattn.system import GIBIBYTE, free_memory
 
@@ -133,7 +133,7 @@ def describe(
         dtype=dtype,
         quantised=quantised,
         memory=parameters * size + reading,
-        free=free_memory(str(device)),
+        free=free_memory(str(parse_device(device))),
     )
 
 

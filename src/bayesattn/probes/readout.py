@@ -24,7 +24,6 @@ from bayesattn.linear import (
     ranks,
     scores,
     shares,
-    spearman,
 )
 from bayesattn.probes.measured import (
     RESAMPLES,
@@ -126,11 +125,6 @@ def first_component(states: Tensor, *, standardise: bool = False) -> Component:
     ones = torch.ones(states.shape[:2], dtype=torch.float64)
     grams = gram(states.double(), ones, standardise=standardise)
     return Component(scores(grams, ones)[..., 0], shares(grams, ones).first)
-
-
-def order_of(states: Tensor, bits: Tensor) -> Tensor:
-    """[A] |Spearman| of the first component of states [A, N, d] and bits [A, N]."""
-    return spearman(first_component(states).scores, bits).abs()
 
 
 def readable(states: Tensor, bits: Tensor) -> Tensor:

@@ -26,8 +26,6 @@ from bayesattn.probes.readout import fit, r_squared, split
 from bayesattn.stats import percentiles, resampling_weights
 from bayesattn.tunnels import Batch
 
-TARGETS = ("entropy", "posterior")
-
 
 @dataclass(frozen=True)
 class Sublayer:

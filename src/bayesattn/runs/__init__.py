@@ -10,9 +10,10 @@ from bayesattn.errors import (
 )
 from bayesattn.runs.checkpoint import Checkpoint, Tensors, load_model_tensors, model_tensors
 from bayesattn.runs.metrics import Metrics
-from bayesattn.runs.run import Run
+from bayesattn.runs.run import TOKENIZER, Run
 
 __all__ = [
+    "TOKENIZER",
     "Checkpoint",
     "DamagedCheckpointError",
     "DamagedRunError",

@@ -3,6 +3,7 @@
 config.json        everything that decides the result, and the command that made it
 environment.json   versions, machine and thread count
 metrics.jsonl      one JSON object per line, each with its "step"
+tokenizer/         of Hugging Face, if it was trained for this run
 checkpoints/       step-000123/
 finished.json      there once the run is complete: final metrics and seconds
 """
@@ -34,6 +35,7 @@ from bayesattn.system import commit, environment
 NOT_COMPARED = ("command", "training.track")
 """Parts of a config that do not decide the result."""
 FILES = ("config.json", "environment.json", "finished.json", "metrics.jsonl")
+TOKENIZER = "tokenizer"
 Reader = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 

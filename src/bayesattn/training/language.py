@@ -25,13 +25,14 @@ from bayesattn.corpora import (
     TokenStore,
     Windows,
     fingerprint,
-    load_tokenizer,
     prepare,
+    tokenizer_of,
     windows,
 )
+from bayesattn.corpora.trained import is_trained, write
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.transformer import BayesForCausalLM
-from bayesattn.runs import Run
+from bayesattn.runs import TOKENIZER, Run
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.loop import train_run
 from bayesattn.training.schedule import WATCH_SEED
@@ -57,14 +58,22 @@ def train_language(
 ) -> Run:
     """Train in the run `folder` as `train_tunnel` does."""
     parts = {"language": language, "training": training}
-    return train_run(parts, lambda: make(language, training), folder, progress, command)
+    kept = Path(folder) / TOKENIZER
+
+    def keep() -> None:
+        """Give the run a copy of a tokenizer that was trained for it."""
+        if is_trained(language.tokenizer) and not kept.exists():
+            write(tokenizer_of(language.tokenizer, language.corpus), kept)
+
+    return train_run(parts, lambda: make(language, training, kept), folder, progress, command, keep)
 
 
 def make(
-    language: LanguageConfig, training: TrainConfig
+    language: LanguageConfig, training: TrainConfig, kept: Path | None = None
 ) -> tuple["LanguageTask", BayesForCausalLM, dict[str, Any]]:
-    """The task, the model, and which data were found."""
-    tokenizer = load_tokenizer(language.tokenizer)
+    """The task, the model, and which data were found; `kept` is the run's own tokenizer."""
+    with _turn(language.corpus):  # one process reads a corpus, the others find its tokens
+        tokenizer = tokenizer_of(language.tokenizer, language.corpus, kept)
     task, data = make_task(language, tokenizer, training.seed)
     return task, language.build(tokenizer, training.seed), {"data": data}
 
@@ -168,7 +177,7 @@ def make_task(
     Raises:
         CorpusError: if the corpus is too short, or the length too short for a needle.
     """
-    with _turn(language.corpus):  # one process reads a corpus, the others find its tokens
+    with _turn(language.corpus):
         store = prepare(language.corpus, tokenizer, tokens=language.corpus_tokens)
     maker = _maker(language, tokenizer, store) if language.needle_share else None
     length = language.length

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from bayesattn.console import telling
 from bayesattn.errors import DivergedError, Interrupted
 from bayesattn.models.architectures import make_architecture
 from bayesattn.models.language_config import LanguageConfig
@@ -24,7 +25,7 @@ from bayesattn.system import keep_memory
 from bayesattn.training.config import TrainConfig
 from bayesattn.training.learner import Learner, Task
 from bayesattn.training.machine import Interrupt, agreed, make_accelerator, using_threads
-from bayesattn.training.reporting import Bar, Track, require_tracker, tracking
+from bayesattn.training.reporting import Bar, Track, require_tracker, show_plan, tracking
 from bayesattn.training.schedule import checkpoint_steps
 from bayesattn.tunnels import make_tunnel
 
@@ -86,6 +87,7 @@ def train_run(
     folder: Path | str,
     progress: bool,
     command: str | None,
+    keep: Callable[[], None] | None = None,
 ) -> Run:
     """Train in the run `folder`: begin it, continue it, or just open it.
 
@@ -94,8 +96,9 @@ def train_run(
         make: the task, the model with its initial weights, and what else a resumed run compares.
             A run that is complete needs none of them.
         folder: one with another config is refused.
-        progress: whether to show a bar if standard error is a terminal.
+        progress: whether to show the plan, then a bar; lines if standard error is no terminal.
         command: what was typed, for the record.
+        keep: called by the first process once the folder is a run, to write more into it.
     """
     training: TrainConfig = parts["training"]
     require_tracker(training.track)
@@ -104,12 +107,20 @@ def train_run(
         found = {"data": run.config["data"]} if "data" in run.config else {}
         run.require_same(config | found, in_present_words)
         return run
-    task, model, data = make()
     accelerator = make_accelerator()
+    shown = progress and accelerator.is_main_process
+    with telling() if shown else nullcontext(str) as tell:
+        tell("preparing what is read, and the model")
+        task, model, data = make()
     if accelerator.is_main_process:  # of several processes the first creates or compares it
         Run.create(folder, config | data, in_present_words)
+        if keep is not None:
+            keep()
     accelerator.wait_for_everyone()
     run = Run.open(folder)
+    if shown:
+        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        show_plan(count, task.tokens, training, data.get("data", {}), accelerator.device.type)
     result = train(task, model, training, run, progress=progress)
     if result.stopped == "interrupted":
         noun = "lm" if "language" in parts else "tunnel"
@@ -183,6 +194,7 @@ class _Loop:
             self.learner.advance()
             with self._explained():
                 self._after_step()
+                self._tell()
         result = Result(self.learner.step, self.metrics, self.stopped, round(self._seconds(), 3))
         if self.stopped != "interrupted" and self.accelerator.is_main_process:
             self.folder.finish(vars(result))
@@ -210,6 +222,13 @@ class _Loop:
         if self.accelerator.is_main_process:
             self.folder.rewind(step, checkpoint.state.get("lines", 0))
         self.bar.update(step, self.metrics)
+
+    def _tell(self) -> None:
+        """News before there is a line to log; several processes would have to agree on the time."""
+        learner = self.learner
+        if self.bar.due(learner.step) and self.accelerator.num_processes == 1:
+            learner.collect()
+            self.bar.update(learner.step, self._averages() if learner.losses else {})
 
     def _complete(self) -> Stopped | None:
         step, target, goal = self.learner.step, self.config.target, self.learner.task.goal

@@ -5,13 +5,36 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
+from bayesattn.errors import UserError
+
+Precision = Literal["fp32", "bf16"]
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+DEVICES = ("cpu", "cuda")
+_chosen: list[str] = []
+
+
+def use_device(name: str) -> None:
+    """Have everything that trains in this process use this kind of device."""
+    if name not in DEVICES:
+        raise UserError(
+            f"There is no device {name!r} to train on: choose {' or '.join(DEVICES)}; which GPU it "
+            "is, CUDA_VISIBLE_DEVICES says."
+        )
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("There is no GPU with CUDA here: train with --device cpu.")
+    _chosen[:] = [name]
+
+
+def on_gpu() -> bool:
+    return _chosen != ["cpu"] and torch.cuda.is_available()
 
 
 def make_accelerator() -> Accelerator:
@@ -20,7 +43,19 @@ def make_accelerator() -> Accelerator:
     Accelerate trains with several processes on CPUs only if told so, and Apple's GPUs lack the
     float64 of exact posteriors.
     """
-    return Accelerator(cpu=not torch.cuda.is_available())
+    return Accelerator(cpu=not on_gpu())
+
+
+def quickest() -> Precision:
+    """bf16 where products in it are quick, else fp32: without such units it is emulated."""
+    return "bf16" if has_bf16() else "fp32"
+
+
+def has_bf16() -> bool:
+    """Whether this machine multiplies in bfloat16."""
+    if on_gpu():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
 
 
 def agreed(accelerator: Accelerator, value: Any) -> Any:

@@ -4,7 +4,7 @@ A tunnel knows P(outcome | inputs up to here) exactly at each scored position. T
 `posterior` (soft targets) or `labels` (sampled truth); fidelity compares a model with `posterior`.
 Most tunnels sample a fresh instance of their task for every sequence, so that nothing can be
 memorised. Sticky chains and processes are fixed, and only the path is fresh: there the dynamics is
-learnt by heart, and `hypothesis_bits` says how many paths or words there are to memorise.
+learnt by heart.
 
 A tunnel lives in one file: a frozen dataclass with plain JSON fields, named in its first line,
 `class HMM(Tunnel, name="hmm")`, and registered by one entry in `bayesattn.tunnels.TUNNELS`.
@@ -145,15 +145,6 @@ class Tunnel(Strict, ABC):
     @property
     def scored(self) -> Tensor:
         return torch.tensor(self.shape.scored)
-
-    @property
-    @abstractmethod
-    def hypothesis_bits(self) -> float:
-        """log2 of how many answers a table would have to hold.
-
-        Of fresh tasks: equally described instances, infinite if they are a continuum. Of a fixed
-        task: paths, or words, of this length.
-        """
 
     @abstractmethod
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:

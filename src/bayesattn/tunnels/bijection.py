@@ -12,7 +12,6 @@ values V..2V-1) and predictions are read at the keys, before the answer is shown
 Loss at the value positions would only teach copying.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -56,10 +55,6 @@ class Bijection(Tunnel, name="bijection"):
         positions = 2 * self.length - 1  # the last answer is not shown
         scored = range(0, positions, 2)
         return Shape(self.alphabet, positions, scored, vocabulary=2 * self.alphabet)
-
-    @property
-    def hypothesis_bits(self) -> float:
-        return math.lgamma(self.alphabet + 1) / math.log(2)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         size, length = self.alphabet, self.horizon

@@ -38,10 +38,6 @@ class Draws(Tunnel):
     def shape(self) -> Shape:
         return Shape(self.kinds, self.length, range(self.length), vocabulary=self.kinds)
 
-    @property
-    def hypothesis_bits(self) -> float:
-        return math.inf
-
     def _split(self, drawn: Tensor) -> Batch:
         """From draws [B, L + 1]."""
         return self._batch(drawn[:, :-1].contiguous(), drawn[:, 1:].contiguous())

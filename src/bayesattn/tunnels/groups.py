@@ -148,11 +148,6 @@ class GroupFilter(Tunnel, name="group"):
         return steps[:-1] + 2 if self.scratch == "argmax" else steps[:0]
 
     @property
-    def hypothesis_bits(self) -> float:
-        """log2 of the places to start from."""
-        return math.log2(self._group.points)
-
-    @property
     def allowed(self) -> Tensor:
         """Elements that act."""
         group = self._group

@@ -163,11 +163,6 @@ class HMM(Tunnel, name="hmm"):
     def shape(self) -> Shape:
         return self._layout.shape
 
-    @property
-    def hypothesis_bits(self) -> float:
-        """log2 of the number of pairs of matrices on the grid."""
-        return self.states * (self._rows.bits(self.states) + self._rows.bits(self.symbols))
-
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         header = self._layout.header(
             self._rows.sample((batch_size, self.states, self.states), generator),

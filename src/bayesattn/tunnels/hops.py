@@ -20,7 +20,6 @@ revealed pairs, and forgets what was written before. So `exact` is also defined 
 was tampered with.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self, get_args
 
@@ -123,10 +122,6 @@ class Hops(Tunnel, name="hops"):
         scored = [*(position - 1 for position in self._written), answer]
         outcomes = self.alphabet + (1 if self._written else 0)
         return Shape(outcomes, answer + 1, scored, vocabulary=self._blank + 1)
-
-    @property
-    def hypothesis_bits(self) -> float:
-        return math.lgamma(self.alphabet + 1) / math.log(2)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         size, device = self.alphabet, generator.device

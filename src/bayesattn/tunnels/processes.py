@@ -9,10 +9,9 @@ tasks of belief geometry (Shai et al. 2024, "Transformers represent belief state
 residual stream", arXiv 2405.15943), with that paper's parameters as defaults.
 
 The process is the same in every sequence: only the path is fresh. So its matrices can be learnt by
-heart, and where words are few, so can the answers; `hypothesis_bits` counts the words.
+heart, and where words are few, so can the answers.
 """
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,21 +80,6 @@ class Process(Tunnel):
     def stationary(self) -> Tensor:
         """[states] π = π Σ_x T[x]."""
         return _limit(self.matrices.sum(0))[0]
-
-    @property
-    def hypothesis_bits(self) -> float:
-        """log2 of the number of words of this length that the process can say."""
-        possible = [[frozenset(_ones(row)) for row in rows] for rows in self.matrices > 0]
-        words = {frozenset(_ones(self.stationary > TOLERANCE)): 1}
-        for _ in range(self.length):
-            longer: dict[frozenset[int], int] = {}
-            for states, count in words.items():
-                for reached in possible:
-                    after = frozenset[int]().union(*(reached[state] for state in states))
-                    if after:
-                        longer[after] = longer.get(after, 0) + count
-            words = longer
-        return math.log2(sum(words.values()))
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Inputs x_1 .. x_L, labels x_2 .. x_{L+1}, and the states after each input."""
@@ -186,10 +170,6 @@ class RRXOR(Process, name="rrxor"):
         matrices[0, one, true], matrices[1, one, false] = self.second, 1 - self.second
         matrices[1, true, start] = matrices[0, false, start] = 1
         return matrices
-
-
-def _ones(mask: Tensor) -> list[int]:
-    return [at for at, one in enumerate(mask) if one]
 
 
 def _limit(moves: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ answers are never shown. Keys and values of a sequence are distinct; each query 
 uniformly random stored key.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -56,12 +55,6 @@ class Recall(Tunnel, name="recall", stretches="filler"):
         scored = range(first, first + self.queries * apart, apart)
         vocabulary = FIRST_KEY + self.keys + self.values
         return Shape(self.values, scored[-1] + 1, scored, vocabulary=vocabulary)
-
-    @property
-    def hypothesis_bits(self) -> float:
-        """log2 of the number of ways to bind N of the keys to distinct values."""
-        bindings = math.comb(self.keys, self.pairs) * math.perm(self.values, self.pairs)
-        return math.log2(bindings)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         scored, stored = self.scored.to(generator.device), 4 * self.pairs

@@ -53,10 +53,6 @@ class Revision(Tunnel, name="revision", stretches="evidence"):
         scored = range(prefix, positions)
         return Shape(self.hypotheses, positions, scored, features=features, prefix=prefix)
 
-    @property
-    def hypothesis_bits(self) -> float:
-        return self.hypotheses * self._rows.bits(self.symbols)
-
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         device, rows = generator.device, self.hypotheses
         emission = self._rows.sample((batch_size, rows, self.symbols), generator)

@@ -94,13 +94,6 @@ class Rows(NamedTuple):
                 f"min_prob must be a positive multiple of the grid {self.grid}, not {self.min_prob}"
             )
 
-    def bits(self, columns: int) -> float:
-        """log2 of the number of different rows on the grid; infinite without one."""
-        if self.units is None:
-            return math.inf
-        free = self.units - columns * self.least
-        return math.log2(math.comb(free + columns - 1, columns - 1))
-
     def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Float64 `shape`; rows are the last dimension."""
         rows = _gamma(shape, self.alpha, generator)

@@ -55,11 +55,6 @@ class StickyChain(Tunnel, name="sticky"):
         return Shape(self.symbols, self.length, range(self.length), features=self.width)
 
     @property
-    def hypothesis_bits(self) -> float:
-        """log2 of the number of paths."""
-        return self.length * math.log2(self.symbols)
-
-    @property
     def transition(self) -> Tensor:
         """[symbols, symbols] float64, P(next | symbol)."""
         index = torch.arange(self.symbols, dtype=torch.float64)

@@ -5,6 +5,7 @@ python -m tests.probes.llm.corruptions      counts of all of them, as a table of
 
 import copy
 import dataclasses
+import itertools
 import os
 import sys
 from collections import Counter
@@ -65,9 +66,13 @@ def large(name):
     return model
 
 
-def subjects(name, dtypes=DTYPES):
+SIZES = {"normal": model_of, "large": large}
+
+
+def subjects(name, sizes=SIZES, dtypes=DTYPES):
     """("normal" or "large", dtype, subject) for each."""
-    for size, model in (("normal", model_of(name)), ("large", large(name))):
+    for size in sizes:
+        model = SIZES[size](name)
         for dtype in dtypes:
             yield size, dtype, Subject.of(copy.deepcopy(model).to(dtype), name=name)
 
@@ -190,11 +195,15 @@ def missed(subject, refused, context):
     return not (refused in found.refused or "logits" in found.wrong)
 
 
-def count(names=MODELS, tell=lambda *_: None):
-    """Counts of models, false refusals, doubts, corruptions and those missed."""
+def count(names=MODELS, tell=lambda *_: None, some=False):
+    """Counts of models, false refusals, doubts, corruptions and those missed.
+
+    With `some` each model has one size and dtype: neighbours in the list have different ones.
+    """
     counts = Counter()
-    for name in names:
-        for size, dtype, subject in subjects(name):
+    ways = itertools.cycle(([size], [dtype]) for size in SIZES for dtype in DTYPES)
+    for name, way in zip(names, ways, strict=False):
+        for size, dtype, subject in subjects(name, *(way if some else ())):
             key = (str(dtype).removeprefix("torch."), size)
             found = check_prompts(subject, PROMPTS)
             counts[*key, "models"] += 1

@@ -23,6 +23,7 @@ from tests.probes.llm.corruptions import (
     spoiled_rows,
     subjects,
 )
+from tests.robust.common import TORTURE
 
 OWN_ATTENTION = ("falcon", "mpt", "bloom", "codegen", "gptj")
 """Architectures that do not go through transformers' attention interface."""
@@ -63,9 +64,11 @@ def test_what_is_wrong_is_caught_however_large_the_scores(name):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_all_of_them():
-    found = count()
+    """Each in every dtype, with large scores and without; in quick tests in one way of six."""
+    found = count(some=not TORTURE)
     wrong = {key: n for key, n in found.items() if key[-1] in ("refused", "missed") and n}
-    assert not wrong and found["float16", "large", "models"] == len(MODELS)
+    models = sum(n for key, n in found.items() if key[-1] == "models")
+    assert not wrong and models == (6 * len(MODELS) if TORTURE else len(MODELS))
 
 
 class Sharded(nn.Module):
