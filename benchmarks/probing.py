@@ -17,7 +17,7 @@ from bayesattn.corpora.text import EMBEDDED, documents
 from bayesattn.errors import UserError
 from bayesattn.evals.prediction import evaluating
 from bayesattn.models.architectures import Predictor, Transformer, build
-from bayesattn.models.source import DEFAULT
+from bayesattn.source import DEFAULT
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
 from bayesattn.probes.llm.capture import NAMES as OF_PROMPTS

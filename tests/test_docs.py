@@ -12,7 +12,8 @@ import yaml
 
 from bayesattn.attention import posterior
 from bayesattn.claims import all_studies
-from bayesattn.commands.main import COMMANDS, HELP_FILE, main, options
+from bayesattn.commands.main import COMMANDS, main, options
+from bayesattn.commands.quick import HELP_FILE
 from bayesattn.encodings import ENCODINGS
 from bayesattn.models import SIZES
 from bayesattn.priors import PRIORS, GeneralizedGaussian, generalized_gaussian

@@ -22,6 +22,8 @@ from typing import (
 import torch
 from torch import Tensor
 
+from bayesattn import plugins
+
 T = TypeVar("T")
 
 
@@ -49,6 +51,8 @@ def registered(kind: str, name: str, registry: Mapping[str, T]) -> T:
     """What `registry` holds under `name`, an error with the nearest name otherwise."""
     if not isinstance(name, str):
         raise ValueError(f"the name of a {kind} is a text, not {shortened(name)}")
+    if name not in registry:
+        plugins.load()  # it may be of a file that was named with --import
     if name not in registry:
         near = difflib.get_close_matches(name, registry, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -73,25 +74,29 @@ def t_interval(mean: float, error: float, freedom: int) -> Interval:
     return Interval(mean - half, mean + half)
 
 
-def resampling_weights(sequences: int, resamples: int = RESAMPLES, seed: int = 0) -> Tensor:
+def resampling_weights(sequences: int, resamples: int = RESAMPLES, seed: int = 0) -> "Tensor":
     """[resamples, sequences]: how often a bootstrap draws each sequence.
 
     Tokens of a sequence depend on each other, sequences do not: whole sequences are drawn. With
     counts instead of copies a mean under all resamples is one product.
     """
+    import torch  # late: what reads a ledger needs no tensors
+
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(sequences, (resamples, sequences), generator=generator)
     counts = torch.zeros(resamples, sequences, dtype=torch.float64)
     return counts.scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))
 
 
-def percentiles(resampled: Tensor, value: float | None = None) -> Interval:
+def percentiles(resampled: "Tensor", value: float | None = None) -> Interval:
     """The interval that holds the share `LEVEL` of `resampled` [R].
 
     Where resampling itself moves a statistic, as it makes the absolute value of a mean or the first
     of many variances larger, pass the `value` of the sample: the interval is moved back by the
     difference of the means.
     """
+    import torch
+
     tails = torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)
     low, high = resampled.double().quantile(tails)
     moved = 0.0 if value is None else float(resampled.double().mean()) - value

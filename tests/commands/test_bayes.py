@@ -7,8 +7,8 @@ import torch
 
 from bayesattn.commands import bayes as bayes_commands
 from bayesattn.commands.main import main
-from bayesattn.models.source import Source
 from bayesattn.probes.bayes import examination
+from bayesattn.source import Source
 from tests.probes.llm.sula_toys import subject
 
 SMALL = ("--seeds", "4", "--sequences", "4", "--length", "6", "--fresh", "1")

@@ -1,6 +1,7 @@
 """The command line, in this process: what it prints, writes and returns."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 import bayesattn
 from bayesattn.claims import all_studies, registry
-from bayesattn.commands import claims as claims_commands
+from bayesattn.commands import demo, quick
 from bayesattn.commands import main as cli
 from bayesattn.commands.help import written
 from bayesattn.commands.main import COMMANDS, FORMER_OPTIONS, main
@@ -37,6 +38,7 @@ def studies(monkeypatch):
 
     def use(*toys):
         monkeypatch.setattr(registry, "_classes", {t.claim.id: type(t) for t in toys})
+        monkeypatch.setattr(registry, "FOLDER", Path("no claims of ours"))
 
     use(toy("good"), toy("wrong", level=-20.0))
     return use
@@ -136,7 +138,7 @@ def test_arguments_come_from_the_command_line_unless_given(capsys, monkeypatch):
         (["lm", "train", "tiny", "--window", "8"], "--window is now --sliding-window"),
         (["tunnel", "train", "hmm", "--kv_heads=2"], "--kv-heads is now --num-key-value-heads"),
         (["tunnel", "train", "hmm", "--exempt-header"], "is now `--exempt header`"),
-        (["demo", "--budget", "5"], "--budget is gone; leave claims out with --skip"),
+        (["demo", "--budget", "5"], "--budget is gone; leave claims out with"),
         (["claims", "run", "bam-unifrm"], "no claim 'bam-unifrm': did you mean 'bam-uniform'?"),
         (["claims", "show", "bam-sise"], "no claim 'bam-sise': did you mean 'bam-size'?"),
         (["claims", "run", "bam-size", "--tier", "fast"], "no tier 'fast': choose one of quick"),
@@ -144,7 +146,7 @@ def test_arguments_come_from_the_command_line_unless_given(capsys, monkeypatch):
         (["claims", "run"], "Name the claims to measure, or pass --all"),
         (["claims", "run", "bam-size", "--all"], "Name the claims to measure, or pass --all"),
         (["claims", "run", "bam-size", "--out", "file/x"], "Cannot write to file/x"),
-        (["demo", "--out", "file/x"], "Cannot write to file/x"),
+        (["demo", "--all", "--out", "file/x"], "Cannot write to file/x"),
         (["claims", "add", "nowhere"], "There are no measured seeds in nowhere"),
         (["report"], "no ledger at report/ledger.json: run `bayesattn demo`"),
         (["report", "--readme", "README.md"], "no ledger at report/ledger.json"),
@@ -170,11 +172,78 @@ def test_every_new_name_of_an_option_exists():
             assert not re.search(rf"{old}(?![a-z-])", page)
 
 
-def test_an_unknown_option_is_a_mistake_too(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["claims", "list", "--colour"])
-    assert stop.value.code == 2
-    assert "--colour" in capsys.readouterr().err
+MISTAKES = [
+    (["claims", "list", "--colour"], "no option --colour"),
+    (["lm", "passkey", "zoo:passkey", "--lenghts", "1x"], "did you mean --lengths?"),
+    (["lm", "passkey", "zoo:passkey", "--samples", "few"], "--samples takes a whole number"),
+    (["lm", "passkey", "zoo:passkey", "--seed"], "--seed needs a value"),
+    (["lm", "passkey"], "`bayesattn lm passkey` needs MODEL"),
+    (["lm", "passkey", "zoo:pass"], "There is no 'zoo:pass': the zoo has"),
+    (["probe", "./nowhere"], "There is no ./nowhere"),
+    (["probe", "not/a/model"], "no name on the Hugging Face hub"),
+    (["bayes", "nowhere"], "hub cannot be reached"),
+    (["tunnel", "fidelity", "nowhere.gguf"], "There is no nowhere.gguf"),
+    (["tunnel", "train", "hm"], "There is no tunnel 'hm': did you mean 'hmm'?"),
+    (["tunnel", "train", "hmm", "--satates", "3"], "no option --satates"),
+    (["lm", "train", "tinny"], "There is no recipe 'tinny': did you mean 'tiny'?"),
+    (["lm", "train", "tiny", "--optimizer", "sgd"], "There is no optimizer 'sgd'"),
+    (["claims", "run", "bam-size", "--tier", "fast"], "There is no tier 'fast'"),
+    (["claims", "show", "bam-sise"], "did you mean 'bam-size'?"),
+    (["claims", "list", "more"], "does not know what 'more' is"),
+    (["report", "nowhere"], "There is no folder nowhere"),
+    (["lm", "zoo", "--import", "no.py"], "--import no.py: there is no such file"),
+]
+ALONE = """
+import sys
+from bayesattn.commands.main import main
+for words in {words!r}:
+    assert main(words) == {code}, words
+print([name for name in ("torch", "transformers", "scipy", "matplotlib") if name in sys.modules])
+"""
+
+
+def alone(words, code):
+    """Standard error of commands in a process of their own, which must not import what is slow."""
+    script = ALONE.format(words=words, code=code)
+    places = {"HF_HUB_OFFLINE": "1", "BAYESATTN_DEBUG": "0"}
+    run = {"capture_output": True, "text": True, "env": os.environ | places}
+    done = subprocess.run([sys.executable, "-c", script], **run)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("[]\n"), done.stdout
+    return done.stderr
+
+
+def test_mistakes_are_answered_before_anything_slow_is_imported():
+    lines = alone([words for words, _ in MISTAKES], code=2).splitlines()
+    assert len(lines) == len(MISTAKES)
+    for line, (_, sentence) in zip(lines, MISTAKES, strict=True):
+        assert line.startswith("bayesattn: ") and sentence in line
+
+
+def test_lists_are_given_before_anything_slow_is_imported():
+    words = [["claims", "list"], ["tunnel", "zoo"], ["lm", "zoo"], ["claims", "show", "bam-size"]]
+    assert alone(words, code=0) == ""
+
+
+def test_a_list_has_every_claim_of_the_registry():
+    assert [claim for claim, _ in registry.listed()] == [own.claim for own in all_studies()]
+    assert [tiers for _, tiers in registry.listed()] == [[*own.recipes] for own in all_studies()]
+
+
+def test_options_that_help_names_are_known_to_the_quick_check():
+    """Every value that tyro takes for a default is taken here, too: nothing right is refused."""
+    right = [
+        ("lm passkey", "zoo:passkey --lengths 1x,8x --json - --tolerance 1e-3 --give-up 2"),
+        ("lm train", "tiny --no-ssmax --betas 0.9 0.95 --prior-options init=mixed a=1 --lr=1e-3"),
+        ("tunnel train", "hmm --states 5 --tunnel.width 3 --exempt header --no-ssmax"),
+        ("probe", "--no-control zoo:passkey zoo:hmm-5 --layers -1 -o x.html"),
+        ("claims run", "bam-size bam-uniform --skip bam-size --seeds 1-3 --on here"),
+        ("lm train", "--resume RUN --steps 900"),
+        ("demo", "--all --skip bam-size --out x"),
+        ("lm export", "zoo:passkey folder"),
+    ]
+    for name, line in right:
+        quick.refuse(name, line.split(), {})
 
 
 def test_debugging_shows_where_a_mistake_was_found(monkeypatch):
@@ -187,7 +256,7 @@ def test_a_bug_of_ours_is_not_passed_off_as_a_mistake(monkeypatch):
     def broken():
         raise ValueError("ours")
 
-    monkeypatch.setattr("bayesattn.commands.claims.all_studies", broken)
+    monkeypatch.setattr("bayesattn.commands.claims.listed", broken)
     with pytest.raises(ValueError, match="ours"):
         main(["claims", "list"])
 
@@ -307,7 +376,7 @@ def test_show_tells_how_a_study_crashed(studies, capsys):
 
 
 def test_demo_writes_ledger_and_page_and_says_where(studies, capsys):
-    assert main(["demo"]) == 0
+    assert main(["demo", "--all"]) == 0
     assert {record.tier for record in ledger().values()} == {"quick"}
     out = capsys.readouterr().out
     assert f"Report: {Path('report/index.html')}" in out
@@ -316,7 +385,7 @@ def test_demo_writes_ledger_and_page_and_says_where(studies, capsys):
 
 def test_demo_writes_its_page_even_when_a_study_crashed(studies, capsys):
     studies(toy("bad", measure=crash), toy("good"))
-    assert main(["demo", "--out", "new/folder", "--json", "-"]) == 1
+    assert main(["demo", "--all", "--out", "new/folder", "--json", "-"]) == 1
     assert len(json.loads(capsys.readouterr().out)) == 2
     assert "! error" in Path("new/folder/index.html").read_text(encoding="utf-8")
 
@@ -335,13 +404,13 @@ def test_demo_opens_the_page_only_for_a_person(
     studies, monkeypatch, terminal, ci, screen, flags, opened
 ):
     pages = []
-    monkeypatch.setattr(claims_commands.webbrowser, "open", pages.append)
+    monkeypatch.setattr(demo.webbrowser, "open", pages.append)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
     monkeypatch.setenv("CI", ci)
     monkeypatch.setenv("DISPLAY", screen)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    assert main(["demo", *flags]) == 0
+    assert main(["demo", "--all", *flags]) == 0
     assert pages == ([Path("report/index.html").resolve().as_uri()] if opened else [])
 
 
@@ -361,7 +430,7 @@ def test_report_fills_the_table_of_a_readme(studies, capsys):
     Path("README.md").write_text("A\n<!-- ledger:begin -->\n<!-- ledger:end -->\nB\n")
     assert main(["report", "results", "--readme", "README.md"]) == 0
     text = Path("README.md").read_text()
-    assert "| [good](docs/claims/good.md) The effect is large. |" in text
+    assert "supported 1" in text
     assert text.startswith("A\n") and text.endswith("\nB\n")
     assert not Path("results/index.html").exists()
 

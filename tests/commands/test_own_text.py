@@ -10,8 +10,8 @@ import pytest
 from bayesattn.commands.main import main, options
 from bayesattn.corpora import NeedleMaker, fingerprint
 from bayesattn.models.open import language_config, open_language
-from bayesattn.models.source import find
 from bayesattn.runs import Run
+from bayesattn.source import find
 
 SMALL = ["--size", "nano", "--layers", "1", "--width", "16", "--heads", "2", "--length", "48"]
 SMALL += ["--steps", "6", "--batch-size", "4", "--log-every", "2", "--threads", "1"]

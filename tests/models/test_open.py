@@ -15,10 +15,10 @@ from transformers import (
     T5Config,
 )
 
+from bayesattn import source as locating
 from bayesattn.files import parse
 from bayesattn.models import hugging_face
 from bayesattn.models import plan as planning
-from bayesattn.models import source as locating
 from bayesattn.models.open import SourceError, find
 from bayesattn.models.plan import plan
 from bayesattn.probes.llm import subject as sources

@@ -9,8 +9,20 @@ import pytest
 from bayesattn.claims import Tier, UserError, all_studies
 from bayesattn.ledger.ledger import NAME, Ledger
 from bayesattn.ledger.statement import Change
-from bayesattn.report.markdown import BEGIN, END, FIRST_EDITION, fill, page, pages, table, write
-from tests.ledger.toy import CLAIM, crash, paper, run_study, statement, toy
+from bayesattn.report.markdown import (
+    BEGIN,
+    END,
+    FIRST_EDITION,
+    costs,
+    fill,
+    page,
+    pages,
+    picture,
+    summary,
+    table,
+    write,
+)
+from tests.ledger.toy import CLAIM, crash, paper, run_study, toy
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "claims"
@@ -131,25 +143,48 @@ def test_the_table_has_both_columns_and_what_is_ours_apart(ledger):
 def test_what_is_not_measured_is_told_with_its_command(ledger):
     other = replace(CLAIM, id="later")
     text = table([*claims(ledger), other, replace(CLAIM, id="never", statements=())], ledger, "")
-    assert "**not measured yet** `bayesattn claims run later --tier full`" in text
+    assert "Registered, not measured yet: [later](later.md)." in text
     assert "Not registered yet, so not judged: [never](never.md)." in text
-    assert "not measured yet 1, error 1." in text.splitlines()[0]
+    assert "not measured" not in text.splitlines()[0]
 
 
-def test_a_bar_in_the_text_does_not_split_a_cell():
-    claim = replace(CLAIM, statements=(statement(text="|x| = x.", scale="a|b"),))
-    text = table([claim], Ledger(), "")
-    assert r"\|x\| = x. |" in text and r"a\|b |" in text
+def test_the_readme_has_the_lines_that_say_most(ledger, monkeypatch):
+    text = summary(claims(ledger), ledger, "docs/").replace(" ‡", "")
+    assert text.splitlines() == [
+        "| what a paper states | as reported? | after the control? |",
+        "| --- | --- | --- |",
+        "| The effect is large. [paper](docs/paper.md) | **✓ replicates** 11.5 points [5.76, 17.2] "
+        "| **✗ does not survive** −8.5 points [−14.2, −2.76] |",
+        "",
+        "As reported? replicates 1. After the control? does not survive 1. "
+        "Ours: supported 1, error 1.",
+    ]
+    monkeypatch.setattr("bayesattn.report.markdown.LINES", 0)
+    assert "paper" not in summary(claims(ledger), ledger, "docs/")
+
+
+def test_costs_and_picture_are_there_only_if_recorded(tmp_path):
+    assert costs(tmp_path / "cost.json") == "" and "posterior.png" in picture(tmp_path)
+    (tmp_path / "cost.json").write_text(
+        '{"columns": ["a", "b"], "rows": [["x", 1.5]], "said": "S"}'
+    )
+    assert costs(tmp_path / "cost.json") == "| a | b |\n| --- | --- |\n| x | 1.5 |\n\nS"
+
+
+def test_a_bar_in_the_text_does_not_split_a_cell(ledger):
+    (own,) = ledger.records["good"].claim.statements
+    claim = replace(ledger.records["good"].claim, statements=(replace(own, text="|x| = x."),))
+    assert r"\|x\| = x. |" in table([claim], ledger, "")
 
 
 def test_only_what_is_between_the_marks_changes_and_twice_is_as_once(tmp_path, ledger):
     readme = tmp_path / "README.md"
     readme.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nMore {END}\n")
-    fill(readme, ledger)
+    fill(readme, ledger, tmp_path)
     once = readme.read_text()
-    shown = table([study.claim for study in all_studies()], ledger, "docs/claims/")
+    shown = summary([study.claim for study in all_studies()], ledger, "docs/claims/")
     assert once == f"# Title\n\n{BEGIN}\n{shown}\n{END}\n\nMore {END}\n"
-    fill(readme, ledger)
+    fill(readme, ledger, tmp_path)
     assert readme.read_text() == once
 
 
@@ -158,10 +193,10 @@ def test_a_file_without_marks_is_left_alone(tmp_path, ledger, text):
     readme = tmp_path / "README.md"
     readme.write_text(text)
     with pytest.raises(UserError, match="needs a line <!-- ledger:begin -->"):
-        fill(readme, ledger)
+        fill(readme, ledger, tmp_path)
     assert readme.read_text() == text
 
 
 def test_a_missing_file_is_named(tmp_path, ledger):
     with pytest.raises(UserError, match=r"Cannot read .*nothing\.md"):
-        fill(tmp_path / "nothing.md", ledger)
+        fill(tmp_path / "nothing.md", ledger, tmp_path)

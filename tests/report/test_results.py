@@ -12,7 +12,7 @@ from bayesattn.claims.recorded import recorded
 from bayesattn.ledger.judging import judge_row
 from bayesattn.ledger.ledger import NAME, Ledger
 from bayesattn.ledger.measured import FOLDER, misfit, read, seed_numbers, seeds_in
-from bayesattn.report.markdown import BEGIN, END, table
+from bayesattn.report.markdown import BEGIN, END, costs, picture, summary
 from bayesattn.report.page import render
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -69,7 +69,10 @@ def test_there_is_nothing_in_the_results_that_no_record_names():
 def test_the_readme_shows_the_recorded_results():
     readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
     claims = [study.claim for study in STUDIES.values()]
-    assert f"{BEGIN}\n{table(claims, LEDGER, 'docs/claims/')}\n{END}" in readme
+    assert f"{BEGIN}\n{summary(claims, LEDGER, 'docs/claims/')}\n{END}" in readme
+    for name, shown in (("cost", costs(RESULTS / "cost.json")), ("picture", picture(RESULTS))):
+        assert f"<!-- {name}:begin -->\n{shown}\n<!-- {name}:end -->" in readme
+    assert len(readme.splitlines()) <= 150
 
 
 def test_the_quick_tier_is_compared_with_what_is_recorded():

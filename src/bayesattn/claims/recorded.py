@@ -8,11 +8,13 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from bayesattn.claims.registry import all_studies
+from bayesattn.claims.registry import listed
 from bayesattn.files import write_json
-from bayesattn.ledger.ledger import NAME, Ledger, Row
+from bayesattn.ledger.ledger import NAME, Ledger, Record, Row
 from bayesattn.ledger.statement import Statement
+from bayesattn.ledger.study import Tier
 from bayesattn.ledger.typed import from_plain, to_plain
+from bayesattn.ledger.words import command
 from bayesattn.verdicts import holm
 
 FILE = Path(__file__).with_name("recorded.json")
@@ -22,6 +24,34 @@ FILE = Path(__file__).with_name("recorded.json")
 def recorded() -> dict[str, Row]:
     """The recorded row of each statement, by its full name."""
     return from_plain(dict[str, Row], json.loads(FILE.read_text(encoding="utf-8")))
+
+
+def recorded_ledger() -> Ledger:
+    """What is recorded as a ledger, without figures: those lie beside results/ledger.json."""
+    found: dict[str, dict[str, Row]] = {}
+    for name, row in recorded().items():
+        claim, _, own = name.partition("/")
+        found.setdefault(claim, {})[own] = row
+    known = {claim.id: claim for claim, _ in listed()}
+    records = {
+        name: Record(
+            claim=known[name],
+            tier=Tier.FULL,
+            seeds=tuple(sorted({seed for row in rows.values() for seed in row.seeds})),
+            recipe={},
+            rows=rows,
+            failure=None,
+            figures=(),
+            exhibits=(),
+            command=command(name),
+            seconds=0.0,
+            commits=(),
+            environment={},
+        )
+        for name, rows in found.items()
+        if name in known
+    }
+    return Ledger(records)
 
 
 def recorded_row(claim: str, own: Statement) -> Row | None:
@@ -43,9 +73,9 @@ def standing(ledger: Ledger) -> set[str]:
     The family is every empirical statement that is registered, measured or not.
     """
     registered = {
-        f"{study.claim.id}/{own.name}"
-        for study in all_studies()
-        for own in study.claim.statements
+        f"{claim.id}/{own.name}"
+        for claim, _ in listed()
+        for own in claim.statements
         if own.empirical
     }
     rows = {

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
+from bayesattn import plugins
 from bayesattn.errors import UserError
 from bayesattn.ledger.statement import Claim, Statement
 from bayesattn.ledger.study import AnyStudy, Recipe, Tier
@@ -37,11 +38,11 @@ class Registered(Claim):
     """Another claim, whose words, statements and recipes it has but for what its file says."""
 
 
-def register(name: str) -> Callable[[type[S]], type[S]]:
-    """Class decorator: the claim `name`, with the words and recipes of its file."""
+def register(name: str, folder: Path = FOLDER) -> Callable[[type[S]], type[S]]:
+    """Class decorator: the claim `name`, with the words and recipes of its file in `folder`."""
 
     def named(study: type[S]) -> type[S]:
-        read_words(study, name, FOLDER / f"{name}.toml")
+        read_words(study, name, folder / f"{name}.toml")
         known = _classes.setdefault(name, study)
         if known is not study:
             raise ValueError(
@@ -62,7 +63,11 @@ def read_words(study: Any, name: str, path: Path) -> None:
         raise UserError(f"The claim {name} needs the file {path} ({error.strerror}).") from None
     except ValueError as error:
         raise UserError(f"{path.name}: {error}.") from None
-    study.claim = Claim(**{own.name: getattr(found, own.name) for own in fields(Claim)})
+    study.claim = _claim(found)
+
+
+def _claim(found: Registered) -> Claim:
+    return Claim(**{own.name: getattr(found, own.name) for own in fields(Claim)})
 
 
 def parse(
@@ -129,7 +134,31 @@ def _recipe_type(study: type[AnyStudy]) -> type[Recipe]:
     raise TypeError(f"{study.__qualname__} must say its recipe's type: Study[SomeRecipe, …]")
 
 
+def claim_names() -> list[str]:
+    """Names of all claims; nothing that measures them is imported."""
+    return sorted(_classes.keys() | {path.stem for path in FOLDER.glob("*.toml")})
+
+
+def listed() -> list[tuple[Claim, list[str]]]:
+    """Every claim and its tiers, of which nothing that measures is imported."""
+    known = {name: (study.claim, [*map(str, study.recipes)]) for name, study in _classes.items()}
+    for name in set(claim_names()) - known.keys():
+        found = parse(name, (FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+        known[name] = _claim(found), [own for own in Tier if getattr(found, own) is not None]
+    return [known[name] for name in sorted(known)]
+
+
+def require_claim(name: str) -> None:
+    """A UserError with the nearest name if there is no such claim."""
+    known = claim_names()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."
+        raise UserError(f"There is no claim {name!r}: {hint}")
+
+
 def all_studies() -> list[AnyStudy]:
+    plugins.load()
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         import_module(f"{__package__}.{module.name}")
     return [_classes[name]() for name in sorted(_classes)]
@@ -137,9 +166,9 @@ def all_studies() -> list[AnyStudy]:
 
 def find_study(name: str) -> AnyStudy:
     """The study of one claim; a misspelt name is answered with the nearest one."""
-    studies = {study.claim.id: study for study in all_studies()}
-    if name in studies:
-        return studies[name]
-    near = difflib.get_close_matches(name, studies, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(studies)}."
-    raise UserError(f"There is no claim {name!r}: {hint}")
+    if name not in _classes:
+        all_studies()
+    if name not in _classes:
+        require_claim(name)
+        raise UserError(f"The claim {name!r} is registered, but nothing here measures it.")
+    return _classes[name]()

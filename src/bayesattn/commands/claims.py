@@ -1,34 +1,31 @@
-"""`bayesattn claims list | run | add | show`, and `bayesattn demo`."""
+"""`bayesattn claims list | run | add | show`.
 
-import os
+What measures is imported when something is measured: a list or a mistake is answered at once.
+"""
+
 import sys
 import time
-import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tyro.conf import Positional, arg
 
-from bayesattn.checks import shortened
-from bayesattn.claims.registry import all_studies, find_study
+from bayesattn.claims.registry import all_studies, find_study, listed
 from bayesattn.commands.options import Answer, JsonTarget, optional
 from bayesattn.console import mistakes
 from bayesattn.errors import UserError
 from bayesattn.files import only_one
 from bayesattn.ledger import words
-from bayesattn.ledger.engines import RayWorkers, local_engine
-from bayesattn.ledger.jobs import Job, TrainingJob
-from bayesattn.ledger.judging import command, judge_seeds, look_after
 from bayesattn.ledger.ledger import NAME, Ledger, Record, add_record, set_aside
-from bayesattn.ledger.merging import add_seeds, measured_files
-from bayesattn.ledger.runner import MOST_SEEDS, parse_seeds, parse_tier, prepare_folder, run_claims
 from bayesattn.ledger.study import AnyStudy, Tier
-from bayesattn.report.page import PAGE, write_page
-from bayesattn.report.table import Cell, make_table
+
+if TYPE_CHECKING:
+    from bayesattn.ledger.jobs import Job
+    from bayesattn.report.table import Cell
 
 Claims = Annotated[tuple[str, ...], arg(metavar="[CLAIM ...]")]
 Seeds = Annotated[
@@ -53,17 +50,17 @@ class List:
     json: JsonTarget = None
 
     def run(self) -> int:
-        studies = all_studies()
+        claims = listed()
         rows = [
             {
-                "claim": study.claim.id,
-                "tiers": ", ".join(study.recipes),
-                "title": study.claim.title,
-                "statements": ", ".join(own.name for own in study.claim.statements) or "none yet",
+                "claim": claim.id,
+                "tiers": ", ".join(tiers),
+                "title": claim.title,
+                "statements": ", ".join(own.name for own in claim.statements) or "none yet",
             }
-            for study in studies
+            for claim, tiers in claims
         ]
-        data = [{**asdict(study.claim), "tiers": list(study.recipes)} for study in studies]
+        data = [{**asdict(claim), "tiers": tiers} for claim, tiers in claims]
         return Answer(data, [rows]).give(self.json)
 
 
@@ -82,8 +79,8 @@ class Run:
     """Measure every claim."""
     skip: Claims = ()
     """With --all: every claim but these."""
-    tier: Annotated[str, arg(metavar="TIER")] = "quick"
-    """How much to compute: quick, full or paper."""
+    tier: Annotated[str, arg(metavar="quick|full|paper")] = "quick"
+    """How much to compute."""
     seeds: Seeds = None
     again: bool = False
     """Measure again what was measured already; models are not trained again."""
@@ -102,6 +99,9 @@ class Run:
             )
         if self.address and self.on != "ray":
             raise UserError("--address is that of a Ray cluster: pass --on ray with it.")
+        from bayesattn.checks import shortened
+        from bayesattn.ledger.runner import MOST_SEEDS, parse_seeds, parse_tier, prepare_folder
+
         if self.workers is not None and not 1 <= self.workers <= MOST_SEEDS:
             raise UserError(
                 f"--workers must be 1 to {MOST_SEEDS:,}, not {shortened(self.workers)}."
@@ -118,6 +118,9 @@ class Run:
     def _measure(
         self, studies: Sequence[AnyStudy], tier: Tier, seeds: int | range | None
     ) -> list[Record]:
+        from bayesattn.ledger.engines import RayWorkers, local_engine
+        from bayesattn.ledger.runner import run_claims
+
         engine = local_engine(self.workers) if self.on == "here" else RayWorkers(self.address)
         settings = {"engine": engine, "again": self.again}
         records: dict[str, Record] = {}
@@ -145,12 +148,18 @@ class Add:
     json: JsonTarget = None
 
     def run(self) -> int:
+        from bayesattn.ledger.merging import measured_files
+        from bayesattn.ledger.runner import prepare_folder
+
         with mistakes():
             measured_files(self.folder)  # refuses a folder without any, before there is another
             with only_one(prepare_folder(self.out).parent, "measuring claims"):
                 return self._add().give(self.json)
 
     def _add(self) -> Answer:
+        from bayesattn.ledger.judging import judge_seeds
+        from bayesattn.ledger.merging import add_seeds
+
         added = add_seeds(self.folder, self.out, find_study)
         if sentence := set_aside(self.out / NAME):
             print(sentence, file=sys.stderr)
@@ -160,36 +169,6 @@ class Add:
         for record in records:
             add_record(self.out / NAME, record)
         return answer(records, self.out)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Demo:
-    """Measure every claim in its quick tier and show on one page which way the numbers point."""
-
-    only: Claims = ()
-    """Measure only these claims."""
-    skip: Claims = ()
-    """Measure all but these claims."""
-    seeds: Seeds = None
-    workers: Workers = None
-    out: Out = Path("report")
-    no_open: bool = False
-    """Do not open the page in a browser, as is done when a person is watching."""
-    json: JsonTarget = None
-
-    def run(self) -> int:
-        code = Run(
-            names=self.only,
-            all=not self.only,
-            skip=self.skip,
-            seeds=self.seeds,
-            workers=self.workers,
-            out=self.out,
-            json=self.json,
-        ).run()
-        if someone_is_watching() and not self.no_open:
-            webbrowser.open((self.out / PAGE).resolve().as_uri())
-        return code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +182,8 @@ class Show:
     json: JsonTarget = None
 
     def run(self) -> int:
+        from bayesattn.report.table import make_table
+
         study = find_study(self.name)
         claim, path = study.claim, self.out / NAME
         ledger = Ledger.load(path) if path.exists() else Ledger()
@@ -211,7 +192,7 @@ class Show:
         lines |= {"method": claim.method, "mind": claim.mind}
         if record and record.failure:
             lines["error"] = f"{record.failure.sentence}\n{record.failure.traceback}"
-        lines["command"] = command(claim.id)
+        lines["command"] = words.command(claim.id)
         rows = [f"{name:10}{text}" for name, text in lines.items()]
         for cell in make_table([claim], ledger).cells:
             rows += ["", *(f"{name:10}{text}" for name, text in _told(cell).items())]
@@ -219,7 +200,7 @@ class Show:
         return Answer(data, rows).give(self.json)
 
 
-def _told(cell: Cell) -> dict[str, str]:
+def _told(cell: "Cell") -> dict[str, str]:
     own, row = cell.own, cell.row
     told = {"statement": f"{own.name} ({own.kind}): {own.text}", "source": own.source}
     told |= {"reported": own.reported, "measures": own.estimand, "on": own.scale}
@@ -230,6 +211,9 @@ def _told(cell: Cell) -> dict[str, str]:
 
 def answer(records: Sequence[Record], folder: Path) -> Answer:
     """Every statement of these records in a row; the page is written, too."""
+    from bayesattn.report.page import PAGE, write_page
+    from bayesattn.report.table import make_table
+
     page = write_page(folder, folder / PAGE)
     ledger = Ledger.load(folder / NAME)
     table = make_table([record.claim for record in records], ledger)
@@ -290,8 +274,10 @@ class Display:
         if self.console.is_terminal:  # elsewhere stopping prints an empty line
             self._progress.stop()
 
-    def tell(self, left: Mapping[str, Job]) -> None:
+    def tell(self, left: "Mapping[str, Job]") -> None:
         """Show which jobs are left."""
+        from bayesattn.ledger.jobs import TrainingJob
+
         self._total = max(self._total, len(left))
         models = sum(isinstance(job, TrainingJob) for job in left.values())
         said = f"{models} models to train, {len(left) - models} measurements to make"
@@ -311,13 +297,8 @@ class Display:
             self.console.print(f"{said} ({words.seeds(row)})", soft_wrap=True)
         if record.failure:
             self.console.print(f"{words.ERROR:22}{name}: {record.failure.sentence}", soft_wrap=True)
-        elif further and (look := look_after(record)):
+            return
+        from bayesattn.ledger.judging import look_after
+
+        if further and (look := look_after(record)):
             self.console.print(f"{name}: going on to {look} seeds", soft_wrap=True)
-
-
-def someone_is_watching() -> bool:
-    """Whether opening a browser would show the page to a person."""
-    screen = (
-        sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    )
-    return bool(sys.stdout.isatty() and screen and not os.environ.get("CI"))

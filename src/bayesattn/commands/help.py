@@ -10,7 +10,8 @@ import io
 import os
 from unittest import mock
 
-from bayesattn.commands.main import COMMANDS, HELP_FILE, PAGE, options
+from bayesattn.commands.main import COMMANDS, options
+from bayesattn.commands.quick import HELP_FILE, PAGE
 
 WIDTH = 80
 

@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from bayesattn import plugins
+from bayesattn.commands import quick
 
 
 class Command(NamedTuple):
@@ -26,7 +28,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Command("claims:Demo", "measure every claim quickly, show what holds"),
+    "demo": Command("demo:Demo", "train, look inside and test, in minutes, and show it on a page"),
     "claims list": Command("claims:List", "list the claims"),
     "claims run": Command("claims:Run", "measure claims into a ledger"),
     "claims bank": Command("bank:Bank", "list or train the models that claims share"),
@@ -52,6 +54,7 @@ COMMANDS = {
     "lm harness": Command("lm:LanguageHarness", "run tasks of lm-eval"),
     "lm priors": Command("lm:LanguagePriors", "show what each head's prior has learnt"),
     "lm zoo": Command("zoo:LanguageZoo", "list the language models that come along"),
+    "check-prior": Command("check:CheckPrior", "check a prior of your own"),
     "cost": Command("cost:CostCommand", "predict what training a model needs"),
 }
 FORMER_GROUPS = {
@@ -67,12 +70,11 @@ _CHOICES = {
     "--max-positions": "is now --max-position-embeddings",
     "--exempt-header": "is now `--exempt header`",
 }
-_BUDGET = {"--budget": "is gone; leave claims out with --skip"}
 FORMER_OPTIONS = {
     "tunnel train": _CHOICES,
     "lm train": _CHOICES,
-    "demo": _BUDGET,
-    "claims run": _BUDGET,
+    "demo": {"--budget": "is gone; leave claims out with --all --skip"},
+    "claims run": {"--budget": "is gone; leave claims out with --skip"},
     "sula": {
         "--cut": "is gone: `bayesattn bayes` shows what cuts do; --layer still names one",
         "--axes": "is gone: `bayesattn bayes` draws its own; --layer still names one",
@@ -80,14 +82,10 @@ FORMER_OPTIONS = {
 }
 """What has become of the first edition's options."""
 HELP = ("-h", "--help", "help")
-PEEKING = ("probe", "sula")
+PEEKING = ("probe", "sula", "bayes")
 """Commands that load a model, which takes a while, and say first what it is."""
 NO_PLACE = {errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EPERM, errno.EROFS}
 """Errors of disks that are no mistake of the program, wherever it was writing."""
-HELP_FILE = Path(__file__).with_name("help.txt")
-"""Written by `help.py`: a page for each command."""
-PAGE = "\f\n"
-"""Between two pages."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -168,16 +166,19 @@ def _run(words: list[str]) -> int:
             print(_overview(f"{words[0]} "))
             return 0
         raise _unknown(name, words[0])
-    rest = words[depth:]
+    rest, files = plugins.taken(words[depth:])
+    if rest in (["-h"], ["--help"]) and quick.HELP_FILE.exists():
+        print(quick.pages()[name], end="")
+        return 0
+    plugins.announce(files)
+    if quick.HELP_FILE.exists():
+        quick.refuse(name, rest, FORMER_OPTIONS.get(name, {}))
     if name in PEEKING and not set(rest) & set(HELP):
         from bayesattn.commands.peek import peek
 
         for line in peek(rest):
             print(line, file=sys.stderr, flush=True)
-    if rest in (["-h"], ["--help"]) and HELP_FILE.exists():
-        pages = HELP_FILE.read_text(encoding="utf-8").split(PAGE)
-        print(dict(zip(COMMANDS, pages, strict=True))[name], end="")
-        return 0
+    plugins.load()
     return options(name, rest).run()
 
 
@@ -186,13 +187,7 @@ def options(name: str, words: list[str]) -> Any:
     import tyro
 
     from bayesattn.console import mistakes
-    from bayesattn.errors import UserError
 
-    former = FORMER_OPTIONS.get(name, {})
-    for word in words:
-        flag = word.partition("=")[0].replace("_", "-")
-        if flag in former:
-            raise UserError(f"The option {flag} {former[flag]}: `bayesattn {name} --help`.")
     module, _, attribute = COMMANDS[name].target.partition(":")
     command = getattr(import_module(f"bayesattn.commands.{module}"), attribute)
     # One flag per switch: --all and --no-open, not --all/--no-all.
@@ -232,5 +227,6 @@ def _overview(group: str = "") -> str:
             *lines,
             "",
             "`bayesattn COMMAND --help` explains one; `bayesattn --version` tells the version.",
+            "Every command takes --import FILE.py: priors, tunnels and claims of your own.",
         ]
     )

@@ -55,7 +55,7 @@ class Report:
                 print(page)
                 return 0
             if self.readme:
-                fill(self.readme, Ledger.load(folder / NAME))
+                fill(self.readme, Ledger.load(folder / NAME), folder)
                 print(self.readme)
             if self.pages:
                 write_pages(Ledger.load(folder / NAME), self.pages)

@@ -116,7 +116,7 @@ class LanguageTrain(_Train):
 
     noun: ClassVar[str] = "lm"
 
-    recipe: Annotated[Positional[str], arg(metavar="RECIPE")] = "tiny"
+    recipe: Annotated[Positional[str], arg(metavar="|".join(LANGUAGE_RECIPES))] = "tiny"
     """tiny or tiny-long (passkeys and documentation on a CPU), published (tiny in the authors'
     setting), code (the installed packages, for hours), or l6 to l24, the authors' trainings."""
 
@@ -182,7 +182,7 @@ class TunnelTrain(_Train):
 
     noun: ClassVar[str] = "tunnel"
 
-    name: Annotated[Positional[str], arg(metavar="TUNNEL")]
+    name: Annotated[Positional[str], arg(metavar="|".join(TUNNELS))]
     """The task: bijection, hmm, recall, revision, sticky, hops, group, mess3 or rrxor."""
     architecture: Annotated[str, arg(metavar="NAME")] = "transformer"
     """The kind of model: transformer, lstm, mamba or mlp."""

@@ -13,6 +13,7 @@ from bayesattn.ledger.ledger import ExhibitFile, Failure, FigureFile, Record, Ro
 from bayesattn.ledger.measured import Measured, seed_numbers, seeds_in
 from bayesattn.ledger.statement import Claim, Statement
 from bayesattn.ledger.study import AnyStudy, Tier
+from bayesattn.ledger.words import command
 from bayesattn.system import environment
 from bayesattn.verdicts import Outcome, Value, next_look
 
@@ -85,11 +86,6 @@ def judge_seeds(
         commits=_commits(files),
         environment=environment(),
     )
-
-
-def command(name: str, tier: Tier = Tier.FULL) -> str:
-    """What measures a claim."""
-    return f"bayesattn claims run {name} --tier {tier}"
 
 
 def _rows(study: AnyStudy, tier: Tier, found: Mapping[int, Any]) -> dict[str, Row]:

@@ -3,13 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
 from bayesattn.drawing import Picture
 from bayesattn.ledger.statement import Claim
-from bayesattn.ledger.trained import Training
 from bayesattn.ledger.typed import Stored, from_plain
 from bayesattn.verdicts import Value
+
+if TYPE_CHECKING:
+    from bayesattn.ledger.trained import Training
 
 
 class Exhibit(Stored):
@@ -40,7 +42,7 @@ class Recipe(Stored):
     seeds: int = 2
     """Of the quick tier; in the others the statements' looks say how many there are."""
 
-    def trainings(self, seed: int) -> Mapping[str, Training]:
+    def trainings(self, seed: int) -> "Mapping[str, Training]":
         """What is trained before one seed is measured, by name."""
         return {}
 
@@ -61,7 +63,7 @@ class Study(ABC, Generic[R, M]):
     claim: ClassVar[Claim]
     recipes: Mapping[Tier, R]
 
-    def trainings(self, tier: Tier, seed: int) -> Mapping[str, Training]:
+    def trainings(self, tier: Tier, seed: int) -> "Mapping[str, Training]":
         """What `measure` will look at, by name. All are done before, as many at once as can be."""
         return self.recipes[tier].trainings(seed)
 

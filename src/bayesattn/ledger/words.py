@@ -2,12 +2,18 @@
 
 from bayesattn.ledger.ledger import Row
 from bayesattn.ledger.statement import Statement
+from bayesattn.ledger.study import Tier
 from bayesattn.verdicts import Outcome
 
 SYMBOLS = {Outcome.YES: "✓", Outcome.NO: "✗", Outcome.UNDECIDED: "?"}
 ERROR = "! error"
 FIRM = "‡"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def command(name: str, tier: Tier = Tier.FULL) -> str:
+    """What measures a claim."""
+    return f"bayesattn claims run {name} --tier {tier}"
 
 
 def number(value: float) -> str:

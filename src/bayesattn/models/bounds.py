@@ -15,7 +15,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from bayesattn.models.config import MOST
-from bayesattn.models.source import Source, SourceError
+from bayesattn.source import Source, SourceError
 
 LARGEST = 2**31
 """Of any size in a config."""

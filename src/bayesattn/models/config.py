@@ -11,6 +11,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
 
+from bayesattn import plugins
 from bayesattn.attention import KERNELS, SCOPES
 from bayesattn.attention.log_temperature import check_scale
 from bayesattn.checks import check_kinds, shortened, unknown
@@ -52,6 +53,7 @@ _OF_TRANSFORMERS = {
     *GenerationConfig().to_dict(),
     "attn_implementation",
     "auto_map",
+    "bayesattn_import",
     "bayesattn_version",
     "custom_pipelines",
     "experts_implementation",
@@ -215,6 +217,7 @@ class BayesConfig(PreTrainedConfig):
 
         A newer version of bayesattn leaves fields that would be ignored here: these are refused.
         """
+        plugins.require("prior", str(config_dict.get("prior")), PRIORS, config_dict)
         notes = [name for name in _unknown(config_dict) if not _misspelt(name)]
         check_version(config_dict.get("bayesattn_version"), notes)
         for name in _unknown(kwargs):  # others may be arguments of from_pretrained
@@ -357,6 +360,8 @@ def _misspelt(name: str) -> bool:
 
 
 def _one_of(name: str, value: object, allowed: Any) -> None:
+    if value not in allowed:
+        plugins.load()
     if value not in allowed:
         raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(allowed)}")
 

@@ -33,7 +33,7 @@ from bayesattn.gguf_header import Header, HeaderError, read_header
 from bayesattn.models import gguf
 from bayesattn.models.bounds import require_memory, require_sane
 from bayesattn.models.retrofitted import RetrofitConfig, RetrofittedForCausalLM
-from bayesattn.models.source import Source, SourceError
+from bayesattn.source import Source, SourceError
 
 ENCODERS = ("ForMaskedLM", "Classification", "QuestionAnswering", "ForPreTraining", "EncoderModel")
 LONGEST = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")

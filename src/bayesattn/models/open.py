@@ -30,9 +30,9 @@ from bayesattn.models.hugging_face import (
 )
 from bayesattn.models.interface import NAME as RETROFITTED
 from bayesattn.models.language_config import LanguageConfig
-from bayesattn.models.source import DEFAULT, Source, SourceError, find
 from bayesattn.models.streaming import stream
 from bayesattn.runs import TOKENIZER, Run, RunError, load_model_tensors
+from bayesattn.source import DEFAULT, Source, SourceError, find
 from bayesattn.tunnels import Tunnel, make_tunnel
 
 __all__ = [

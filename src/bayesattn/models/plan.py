@@ -9,7 +9,6 @@ from transformers import PreTrainedConfig
 
 from bayesattn.models.hugging_face import empty_model, header_of, longest_input
 from bayesattn.models.open import language_config, parse_device, parse_dtype
-from bayesattn.models.source import Source, SourceError
 from bayesattn.models.streaming import held, size
 from bayesattn.system import GIBIBYTE, free_memory
 

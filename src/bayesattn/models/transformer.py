@@ -12,6 +12,7 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 import bayesattn
+from bayesattn import plugins
 from bayesattn.attention import SSMax
 from bayesattn.checks import readable
 from bayesattn.encodings import ENCODINGS, Learned
@@ -28,7 +29,7 @@ from bayesattn.models.layers import (
     shared_table,
 )
 from bayesattn.models.layout import lay_out
-from bayesattn.priors import ForgetGate, Prior, Sink
+from bayesattn.priors import PRIORS, ForgetGate, Prior, Sink
 
 # Keywords that Hugging Face code passes to any model and that cannot change the result here.
 _HARMLESS = {"output_attentions", "output_hidden_states", "num_items_in_batch", "token_type_ids"}
@@ -100,6 +101,8 @@ class BayesPreTrainedModel(PreTrainedModel):
         if kwargs.get("is_main_process", True) and not folder.is_file():
             write_beside_weights(folder)
         self.config.bayesattn_version = bayesattn.__version__
+        if needed := plugins.needed_by(PRIORS[self.config.prior]):
+            self.config.bayesattn_import = needed
         self.config.auto_map = {name: f"{CODE}.{kind}" for name, kind in AUTO_MAP.items()}
         return super().save_pretrained(save_directory, *args, **kwargs)
 

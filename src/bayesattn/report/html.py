@@ -19,7 +19,11 @@ def render(template: str, **content: Any) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"linked": linked, "readable": readable}
+    environment.filters |= {
+        "linked": linked,
+        "readable": readable,
+        "stem": lambda at: Path(at).stem,
+    }
     return environment.get_template(template).render(**content)
 
 

@@ -5,19 +5,27 @@ end of its page.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bayesattn.claims.recorded import standing
-from bayesattn.claims.registry import all_studies
+from bayesattn.claims.registry import listed
 from bayesattn.errors import UserError
+from bayesattn.files import read_json
 from bayesattn.ledger import words
-from bayesattn.ledger.judging import command
 from bayesattn.ledger.ledger import Ledger, Record
 from bayesattn.ledger.statement import Claim
 from bayesattn.report.table import RULE, Cell, make_cell, make_table
 from bayesattn.verdicts import Kind
 
+LINES = 8
+"""Of the ledger in the README."""
+PICTURES = (
+    ("bam-league-million.svg", "Who still finds it at a million tokens"),
+    ("bam-league-lengths.svg", "How far a needle is found, by encoding"),
+)
+"""Figures that may come first, best first."""
 BEGIN, END = "<!-- ledger:begin -->", "<!-- ledger:end -->"
 INDEX = "index"
 SOURCE = "<!-- `make results` writes this page: edit the claim, or notes/{name}.md. -->"
@@ -41,7 +49,8 @@ def table(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
         ledger: what is recorded of them.
         pages: where the claims' pages are, from the table.
     """
-    found = make_table(claims, ledger)
+    every = make_table(claims, ledger)
+    found = every.measured()
 
     def name(claim: Claim) -> str:
         return f"[{claim.id}]({pages}{claim.id}.md)"
@@ -55,30 +64,92 @@ def table(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
         rows = [(heading, "verdict", "measured on")]
         rows += [(f"{name(c.claim)} {c.own.text}", _cells([c]), c.own.scale) for c in own]
         parts.append(_table(rows) if own else "")
-    if found.unregistered:
-        names = ", ".join(name(claim) for claim in found.unregistered)
-        parts.append(f"Not registered yet, so not judged: {names}.")
+    by_name = {claim.id: claim for claim in claims}
+    for said, missing in (
+        ("Registered, not measured yet", [by_name[own] for own in every.waiting()]),
+        ("Not registered yet, so not judged", found.unregistered),
+    ):
+        if missing:
+            parts.append(f"{said}: {', '.join(map(name, missing))}.")
     return "\n\n".join(part for part in [*parts, RULE] if part)
 
 
-def fill(path: Path, ledger: Ledger) -> None:
-    """Replace what stands between the marks in `path` by the table."""
+def summary(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
+    """The few lines that say most: of what papers state and was decided, every claim once.
+
+    Those with a control come first, further statements of a claim last.
+    """
+    found = make_table(claims, ledger)
+    decided = [line for line in found.lines if any(c.row and c.row.outcome for c in line.cells)]
+    before = Counter[str]()
+    ranks: list[tuple[int, bool, int]] = []
+    for at, line in enumerate(decided):
+        both = any(cell.row for cell in line.reported) and any(cell.row for cell in line.controlled)
+        ranks.append((before[line.claim.id], not both, at))
+        before[line.claim.id] += 1
+    rows = [("what a paper states", "as reported?", "after the control?")]
+    for at in sorted(at for *_, at in sorted(ranks)[:LINES]):
+        line = decided[at]
+        name = f"[{line.claim.id}]({pages}{line.claim.id}.md)"
+        rows.append((f"{line.own.text} {name}", _briefly(line.reported), _briefly(line.controlled)))
+    return "\n\n".join([*([_table(rows)] if decided else []), " ".join(found.counts())])
+
+
+def _briefly(cells: Sequence[Cell]) -> str:
+    return (
+        "<br>".join(
+            f"**{cell.verdict}** {words.measured(cell.own, cell.row)}" for cell in cells if cell.row
+        )
+        or "–"
+    )
+
+
+def costs(path: Path) -> str:
+    """The table of costs that is kept as data; nothing if there is none."""
+    if not path.exists():
+        return ""
+    data = read_json(path)
+    rows = [tuple(data["columns"]), *(tuple(map(str, row)) for row in data["rows"])]
+    return f"{_table(rows)}\n\n{data['said']}"
+
+
+def picture(results: Path) -> str:
+    """The first picture: how far models find needles if that is recorded, else one posterior."""
+    for name, said in PICTURES:
+        if (results / "figures" / name).exists():
+            return f"![{said}](results/figures/{name})\n\n*{said}*"
+    return (
+        "![One attention row under three priors: likelihood times prior gives the posterior]"
+        "(docs/images/posterior.png)\n\n*Two keys match the query equally well. The prior decides "
+        "between them. Made by\n`python examples/posterior_row.py`.*"
+    )
+
+
+def fill(path: Path, ledger: Ledger, results: Path) -> None:
+    """Replace what stands between the marks in `path`: ledger, and costs and picture if marked."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"Cannot read {path} ({error.strerror}).") from None
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise UserError(f"{path} needs a line {BEGIN} and after it a line {END} for the table.")
-    claims = [study.claim for study in all_studies()]
-    shown = table(claims, ledger, "docs/claims/")
-    path.write_text(f"{before}{BEGIN}\n{shown}\n{END}{after}", encoding="utf-8")
+    shown = {
+        "ledger": summary([claim for claim, _ in listed()], ledger, "docs/claims/"),
+        "cost": costs(results / "cost.json"),
+        "picture": picture(results),
+    }
+    for name, new in shown.items():
+        begin, end = BEGIN.replace("ledger", name), END.replace("ledger", name)
+        before, found, rest = text.partition(begin)
+        _, ended, after = rest.partition(end)
+        if found and ended:
+            text = f"{before}{begin}\n{new}\n{end}{after}"
+        elif name == "ledger":
+            raise UserError(f"{path} needs a line {BEGIN} and after it a line {END} for the table.")
+    path.write_text(text, encoding="utf-8")
 
 
 def pages(ledger: Ledger, notes: Path) -> dict[str, str]:
     """The text of every page, by file name."""
-    claims = [study.claim for study in all_studies()]
+    claims = [claim for claim, _ in listed()]
     found = {f"{claim.id}.md": page(claim, ledger, notes) for claim in claims}
     index = [SOURCE.format(name=INDEX), "# Claims", *_note(INDEX, notes)]
     return {f"{INDEX}.md": "\n\n".join([*index, table(claims, ledger, "")]) + "\n", **found}
@@ -101,7 +172,7 @@ def page(claim: Claim, ledger: Ledger, notes: Path) -> str:
             parts += [f"![{figure.alt}]({figure.file})", f"*{figure.caption}*"]
     if claim.mind:
         parts += ["## What would change our mind", claim.mind]
-    parts += ["## Registration", *_registration(claim, record), f"    {command(claim.id)}"]
+    parts += ["## Registration", *_registration(claim, record), f"    {words.command(claim.id)}"]
     return "\n\n".join([*parts, *_note(claim.id, notes, record)]) + "\n"
 
 

@@ -4,20 +4,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bayesattn import files
-from bayesattn.claims.registry import all_studies
+from bayesattn.claims.recorded import recorded_ledger
+from bayesattn.claims.registry import listed
 from bayesattn.ledger import words
 from bayesattn.ledger.ledger import NAME, ExhibitFile, FigureFile, Ledger, Record
+from bayesattn.ledger.study import Exhibit
+from bayesattn.ledger.typed import from_plain
 from bayesattn.report import html
+from bayesattn.report.live import Live, compare
+from bayesattn.report.live import recorded as recorded_rows
+from bayesattn.report.markdown import PICTURES
 from bayesattn.report.table import RULE, make_table
 
 PAGE = "index.html"
+GALLERY = Path(__file__).with_name("gallery.json")
+LEAGUE = "league"
+"""Part of the name of a claim whose figures have a place of their own."""
 STATES = {"yes": "✓ yes", "no": "✗ no", "undecided": "? undecided", "error": "! error"}
 """What the table can be filtered by."""
 
 
-def render(ledger: Ledger, folder: Path) -> str:
-    """The page for `ledger`, whose figures lie in `folder`."""
-    registered = {study.claim.id: study.claim for study in all_studies()}
+def render(ledger: Ledger, folder: Path, live: Live | None = None) -> str:
+    """The page for `ledger`, whose figures lie in `folder`; `live` is what a demo has found."""
+    registered = {claim.id: claim for claim, _ in listed()}
     records = [record for _, record in sorted(ledger.records.items())]
     claims = [registered.get(record.claim.id, record.claim) for record in records]
     table = make_table(claims, ledger)
@@ -27,8 +36,21 @@ def render(ledger: Ledger, folder: Path) -> str:
         name: [exhibit for exhibit in own if exhibit["kind"] != "beliefs"]
         for name, own in exhibits.items()
     }
+    found = [
+        html.embedded(f"live-{number}", exhibit, exhibit.data)
+        for number, exhibit in enumerate(live.exhibits if live else ())
+    ]
+    record = recorded_rows() if live else {}
+    gallery = list(playable())
+    pictures = [
+        own for name, one in ledger.records.items() if LEAGUE in name for own in one.figures
+    ]
+    first = [own for name, _ in PICTURES for own in pictures if own.file.endswith(f"/{name}")]
     return html.render(
         "page.html",
+        live=live,
+        live_exhibits=found,
+        compared={row.what: compare(row, record) for row in live.rows} if live else {},
         records=records,
         claims={claim.id: claim for claim in claims},
         cells={name: [cell for cell in table.cells if cell.claim.id == name] for name in exhibits},
@@ -36,7 +58,10 @@ def render(ledger: Ledger, folder: Path) -> str:
         states={own: said for own, said in STATES.items() if own in {c.state for c in table.cells}},
         missing=[name for name in registered if name not in ledger.records],
         rule=RULE,
-        all_exhibits=every,
+        gallery=gallery,
+        million=next(iter(first), None),
+        league=[own for own in pictures if own not in first[:1]],
+        all_exhibits=[*found, *gallery, *every],
         players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
         exhibits=still,
         words=words,
@@ -45,9 +70,22 @@ def render(ledger: Ledger, folder: Path) -> str:
     )
 
 
-def write_page(folder: Path, path: Path) -> Path:
-    """The page for the ledger in `folder`, written to `path`."""
-    page = render(Ledger.load(folder / NAME), folder)
+def playable() -> Iterator[dict[str, str]]:
+    """The exhibits that `report.gallery` has made of models that come along."""
+    if GALLERY.exists():
+        for name, own in files.read_json(GALLERY).items():
+            exhibit = from_plain(Exhibit, own)
+            yield html.embedded(f"play-{name}", exhibit, exhibit.data)
+
+
+def write_page(folder: Path | None, path: Path, live: Live | None = None) -> Path:
+    """The page for the ledger in `folder`, or for the recorded one, written to `path`."""
+    if folder is None:
+        clone = Path("results")
+        ledger = Ledger.load(clone / NAME) if (clone / NAME).exists() else recorded_ledger()
+        page = render(ledger, clone, live)
+    else:
+        page = render(Ledger.load(folder / NAME), folder, live)
     with files.writing(str(path), "make room, or choose another folder"):
         files.write_text(path, page)
     return path

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from bayesattn.claims.recorded import agrees, recorded_row, standing
 from bayesattn.ledger import words
-from bayesattn.ledger.judging import command
 from bayesattn.ledger.ledger import Ledger, Row
 from bayesattn.ledger.statement import Claim, Statement
 from bayesattn.verdicts import WORDS, Kind
@@ -40,6 +39,11 @@ class Cell(NamedTuple):
     firm: bool = False
     problem: str = ""
     """How its measurement crashed."""
+
+    @property
+    def there(self) -> bool:
+        """Whether something was measured, or tried."""
+        return self.row is not None or bool(self.problem)
 
     @property
     def id(self) -> str:
@@ -81,7 +85,7 @@ class Cell(NamedTuple):
 
     @property
     def command(self) -> str:
-        return command(self.claim.id)
+        return words.command(self.claim.id)
 
     def _direction(self, row: Row) -> str:
         if row.value is None:
@@ -128,14 +132,28 @@ class Table(NamedTuple):
         return [*(cell for line in self.lines for cell in line.cells), *self.ours, *self.identities]
 
     def counts(self) -> Iterator[str]:
-        """How many statements of each kind have which verdict."""
+        """How many statements of each kind have which verdict; nothing of what was not measured."""
         for kind, heading in HEADINGS.items():
-            own = [cell for cell in self.cells if cell.own.kind is kind]
-            found = Counter(_said(cell) for cell in own)
-            order = (*WORDS[kind], "undecided", NO_VERDICT, NOT_MEASURED, "error")
+            found = Counter(_said(cell) for cell in self.cells if cell.own.kind is kind)
+            order = (*WORDS[kind], "undecided", NO_VERDICT, "error")
             said = ", ".join(f"{word} {found[word]}" for word in order if found[word])
-            if own:
+            if said:
                 yield f"{heading} {said}."
+
+    def measured(self) -> "Table":
+        """The same without what was not measured."""
+        return Table(
+            [line for line in self.lines if any(cell.there for cell in line.cells)],
+            [cell for cell in self.ours if cell.there],
+            [cell for cell in self.identities if cell.there],
+            self.unregistered,
+        )
+
+    def waiting(self) -> list[str]:
+        """Claims of which nothing was measured, though there is something to measure."""
+        there = {cell.claim.id: False for cell in self.cells}
+        there |= {cell.claim.id: True for cell in self.cells if cell.there}
+        return [name for name, measured in there.items() if not measured]
 
 
 def make_table(claims: Sequence[Claim], ledger: Ledger) -> Table:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import torch
 
-from bayesattn import files
+from bayesattn import files, plugins
 from bayesattn.errors import DamagedCheckpointError, DamagedRunError, RunError
 from bayesattn.runs.checkpoint import (
     Checkpoint,
@@ -73,6 +73,7 @@ class Run:
                 )
             threads = {"threads": torch.get_num_threads()}
             about = {**environment(), "commit": commit(), **threads}
+            about |= {"imports": plugins.names()} if plugins.names() else {}
             files.write_json(folder / "environment.json", about, checked=True)
             # last: with it, the run exists
             files.write_json(folder / "config.json", plain, checked=True)
@@ -195,6 +196,12 @@ class Run:
         except KeyError as error:
             raise RunError(f"The run in {self.folder} is not of a {kind}: no {error}.") from None
         except (TypeError, ValueError) as error:  # a field that no class here has
+            for name in self.environment.get("imports", ()):
+                if name not in plugins.names():
+                    raise RunError(
+                        f"The run in {self.folder} needs {name}, with which it was made: pass "
+                        f"{plugins.OPTION} {name}, too."
+                    ) from None
             raise RunError(
                 f"The run in {self.folder} was made by another version of bayesattn, "
                 f"{self.environment.get('bayesattn', 'an unknown one')} ({error}): use that one."

