@@ -42,6 +42,7 @@ COMMANDS = {
     "probe": Command("probe:Probe", "look into a trained model"),
     "bayes": Command("bayes:Bayes", "say whether a model is Bayesian, and where its belief lives"),
     "sula": Command("sula:Sula", "compare a language model with exact Bayes in context"),
+    "extend": Command("extend:Extend", "give a language model a longer context, and prove it"),
     "lm train": Command("train:LanguageTrain", "train a language model"),
     "lm generate": Command("lm:LanguageGenerate", "let a model continue a text"),
     "lm export": Command("lm:LanguageExport", "write a model for Hugging Face"),
@@ -79,7 +80,7 @@ FORMER_OPTIONS = {
 }
 """What has become of the first edition's options."""
 HELP = ("-h", "--help", "help")
-PEEKING = ("probe", "sula")
+PEEKING = ("probe", "sula", "extend")
 """Commands that load a model, which takes a while, and say first what it is."""
 HELP_FILE = Path(__file__).with_name("help.txt")
 """Written by `help.py`: a page for each command."""
