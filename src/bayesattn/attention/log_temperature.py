@@ -1,6 +1,7 @@
-"""A temperature that grows with the logarithm of the length and is not learned (Llama 4).
+"""A temperature that grows with the logarithm of the length beyond some number of keys.
 
-    factor_i = 1 + a · ln(floor(n_i / n0) + 1)
+    factor_i = 1 + a · ln(floor(n_i / n0) + 1)        LogTemperature, not learned (Llama 4)
+    factor_i = 1 + a[h] · ln(max(n_i / n0, 1))        HeadTemperature
 
 n_i is the number of keys that query i sees. Below n0 keys nothing changes; from there on the factor
 rises in steps. Llama 4 takes a = 0.1 and n0 = 8,192 in its layers without positions.
@@ -41,6 +42,26 @@ class LogTemperature(nn.Module):
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, scale={self.scale}, start={self.start}"
+
+
+class HeadTemperature(LogTemperature):
+    """The content times `1 + scale[h] · ln(max(n / start, 1))`, one learned number per head.
+
+    Up to `start` keys nothing changes, whatever the numbers are.
+    """
+
+    scale: nn.Parameter
+
+    def __init__(self, num_heads: int, start: int) -> None:
+        super().__init__(num_heads, 0.0, start)
+        self.scale = nn.Parameter(torch.zeros(num_heads))
+
+    def factor(self, num_visible: Tensor, dtype: torch.dtype) -> Tensor:
+        beyond = (num_visible.to(dtype) / self.start).clamp(min=1).log()
+        return 1 + self.scale.to(dtype)[:, None] * beyond[:, None]
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, start={self.start}"
 
 
 def check_scale(scale: float) -> None:

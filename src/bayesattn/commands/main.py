@@ -45,6 +45,7 @@ COMMANDS = {
     "probe": Command("probe:Probe", "look into a trained model"),
     "bayes": Command("bayes:Bayes", "say whether a model is Bayesian, and where its belief lives"),
     "sula": Command("sula:Sula", "compare a language model with exact Bayes in context"),
+    "extend": Command("extend:Extend", "give a language model a longer context, and prove it"),
     "lm train": Command("train:LanguageTrain", "train a language model"),
     "lm generate": Command("lm:LanguageGenerate", "let a model continue a text"),
     "lm export": Command("lm:LanguageExport", "write a model for Hugging Face"),
@@ -82,7 +83,7 @@ FORMER_OPTIONS = {
 }
 """What has become of the first edition's options."""
 HELP = ("-h", "--help", "help")
-PEEKING = ("probe", "sula", "bayes")
+PEEKING = ("probe", "sula", "bayes", "extend")
 """Commands that load a model, which takes a while, and say first what it is."""
 NO_PLACE = {errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EPERM, errno.EROFS}
 """Errors of disks that are no mistake of the program, wherever it was writing."""

@@ -3,6 +3,7 @@
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from bayesattn.models.config import SIZES, BayesConfig
+from bayesattn.models.extend import load_extension
 from bayesattn.models.optim import UndecayedPriors, parameter_groups
 from bayesattn.models.retrofit import (
     load_prior_state_dict,
@@ -29,6 +30,7 @@ __all__ = [
     "RetrofittedForCausalLM",
     "RetrofittedModel",
     "UndecayedPriors",
+    "load_extension",
     "load_prior_state_dict",
     "parameter_groups",
     "prior_state_dict",

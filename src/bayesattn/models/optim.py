@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from bayesattn.attention import SSMax
+from bayesattn.attention import HeadTemperature, SSMax
 from bayesattn.priors import Prior, Sink
 
 if TYPE_CHECKING:
@@ -72,6 +72,6 @@ def _believed(model: nn.Module) -> set[int]:
     return {
         id(parameter)
         for module in model.modules()
-        if isinstance(module, Prior | SSMax | Sink)
+        if isinstance(module, Prior | SSMax | HeadTemperature | Sink)
         for parameter in module.parameters()
     }

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils.output_capturing import OutputRecorder
 
-from bayesattn.attention import KERNELS, LogTemperature, SSMax
+from bayesattn.attention import KERNELS, HeadTemperature, LogTemperature, SSMax
 from bayesattn.attention.posterior import Kernel
 from bayesattn.models.far import GlobalLayers, far_layers, layer_options
 from bayesattn.models.interface import NAME
@@ -50,7 +50,7 @@ def retrofit(
         global_layers: layers that may look far, "all", "last" or a list of them. In the others all
             heads of a prior given by name begin local, which changes the model at once.
         ssmax: also scale the logits with `s · ln n`, which changes the model at once; or the
-            `SSMax` or `LogTemperature` to copy.
+            `SSMax`, `LogTemperature` or `HeadTemperature` to copy.
         exempt: this many first keys of a sequence keep log-prior 0, for example attention sinks.
         kernel: a name from `bayesattn.attention.KERNELS`.
     """
@@ -62,7 +62,7 @@ def retrofit(
         "exempt": exempt,
         "kernel": kernel,
     }
-    layers = _attention_layers(model)
+    layers = check_retrofit(model)
     heads: int = model.config.num_attention_heads
     far, local = far_layers(global_layers, len(layers)), None
     if isinstance(prior, str):
@@ -110,9 +110,8 @@ def _keep_attention(layer: Any, _: object) -> None:
 
 def prior_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """Prior and SSMax entries of `model.state_dict()`, under the same names."""
-    inside = tuple(
-        f"{name}." for name, module in model.named_modules() if isinstance(module, Prior | SSMax)
-    )
+    ours = Prior | SSMax | HeadTemperature
+    inside = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, ours))
     return {k: v.detach() for k, v in model.state_dict().items() if k.startswith(inside)}
 
 
@@ -156,7 +155,7 @@ def _read(path: Path, names: set[str]) -> dict[str, Tensor]:
     return state
 
 
-def _attention_layers(model: PreTrainedModel) -> list[Any]:
+def check_retrofit(model: PreTrainedModel) -> list[Any]:
     """The attention modules, or one sentence about why this model cannot be retrofitted."""
     name = type(model).__name__
     if not isinstance(model, PreTrainedModel):

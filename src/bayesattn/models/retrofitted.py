@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from bayesattn.attention import LogTemperature, SSMax
+from bayesattn.attention import HeadTemperature, LogTemperature, SSMax
 from bayesattn.models.folder import CODE, write_beside_weights
 from bayesattn.models.layers import full_precision, keep_frozen
 from bayesattn.priors import PRIORS, Prior
@@ -130,6 +130,8 @@ def _as_json(name: str, value: Any) -> Any:
     if isinstance(value, SSMax):
         learned = not value.frozen
         return {"scope": value.scope, "horizon": value.horizon, "learned": learned}
+    if isinstance(value, HeadTemperature):
+        return {"head_temperature": value.start}
     if isinstance(value, LogTemperature):
         return {"log_temperature": value.scale, "start": value.start}
     try:
@@ -148,7 +150,9 @@ def _of_json(options: Mapping[str, Any], heads: int) -> dict[str, Any]:
         kind = PRIORS[prior["name"]]
         given["prior"] = kind(heads, **{k: v for k, v in prior.items() if k != "name"})
     if isinstance(ssmax := given.get("ssmax"), dict):
-        if "log_temperature" in ssmax:
+        if "head_temperature" in ssmax:
+            given["ssmax"] = HeadTemperature(heads, ssmax["head_temperature"])
+        elif "log_temperature" in ssmax:
             given["ssmax"] = LogTemperature(heads, ssmax["log_temperature"], ssmax["start"])
         else:
             given["ssmax"] = SSMax(heads, **ssmax)
@@ -238,7 +242,9 @@ def _with_priors(host: type[PreTrainedModel], config: RetrofitConfig) -> Any:
 
         @torch.no_grad()
         def _init_weights(self, module: nn.Module) -> None:
-            if not isinstance(module, Prior | SSMax):  # they begin as they were made
+            if not isinstance(
+                module, Prior | SSMax | LogTemperature
+            ):  # they begin as they were made
                 super()._init_weights(module)
 
     # transformers keeps what it learns of a class under its name
