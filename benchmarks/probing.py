@@ -17,12 +17,12 @@ from bayesattn.corpora.text import EMBEDDED, documents
 from bayesattn.errors import UserError
 from bayesattn.evals.prediction import evaluating
 from bayesattn.models.architectures import Predictor, Transformer, build
-from bayesattn.source import DEFAULT
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import capture, resolve
 from bayesattn.probes.llm.capture import NAMES as OF_PROMPTS
 from bayesattn.probes.llm.capture import batches, capture_prompts, last_only
 from bayesattn.probes.llm.subject import Subject, load
+from bayesattn.source import DEFAULT
 from bayesattn.tunnels import HMM, Bijection, Tunnel
 from benchmarks.measure import interleave, report
 

@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig
 from bayesattn.models.hugging_face import empty_model, header_of, longest_input
 from bayesattn.models.open import language_config, parse_device, parse_dtype
 from bayesattn.models.streaming import held, size
+from bayesattn.source import Source, SourceError
 from bayesattn.system import GIBIBYTE, free_memory
 
 BATCH_TOKENS = 2048

@@ -5,7 +5,7 @@
 
 `tiny` and `tiny-long` learn passkeys and the Python documentation on two CPU cores, and `published`
 does so in the authors' setting; `code` reads the installed packages, without needles; `paper` is
-what the authors of BAM did (spec of their repository: RAdam, cosine to 10%, 589,824 tokens per step).
+what the authors of BAM did (their repository: RAdam, cosine to 10%, 589,824 tokens per step).
 """
 
 from collections.abc import Callable
