@@ -1,4 +1,4 @@
-"""`bayesattn extend`: a longer context for a model that exists, measured before it is recommended."""
+"""`bayesattn extend`: a longer context for a model that exists, measured before recommended."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Extend(Asking):
     only: Literal["diagnose"] | None = None
     """Look at the heads, and do nothing else."""
     passkeys: int = 0
-    """Afterwards ask for passkeys at so many depths, as `lm passkey` does, of the recommended way."""
+    """Ask the recommended way for passkeys at so many depths, as `lm passkey` does."""
     ruler: Annotated[str, arg(metavar="KIND,...")] = ""
     """Afterwards ask RULER's questions of these kinds, as `lm ruler` does."""
     dtype: Annotated[str | None, optional("DTYPE")] = None

@@ -1,4 +1,4 @@
-"""Ways to extend a model's context, measured beside the model as it is: what is found, what is lost.
+"""Ways to extend a model's context, measured beside the model as it is: found, and lost.
 
 A text with needles at equal distances is read once. At every length, from the longest to the
 shortest, all needles up to there are asked for on the cache of that one reading:

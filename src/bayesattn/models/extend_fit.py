@@ -1,7 +1,7 @@
 """What happens to each attention head beyond the trained length, and numbers that put it right.
 
     H_i = -Σ_j α_ij ln α_ij      H_i ≈ c + s ln i        fitted inside, up to the trained length n0
-    excess = mean over i > n0 of H_i - (c + s ln i)      above 0: the head flattens; below: collapses
+    excess = mean over i > n0 of H_i - (c + s ln i)      above 0: it flattens; below: collapses
     f_i: H_i(f_i · scores) = c + s ln i                  the temperature that would put it right
     a = Σ_i (f_i - 1) x_i / Σ_i x_i²                     x_i = ln(i/n0); the head's log-temperature
 
