@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bayesattn.commands import bayes as bayes_commands
+from bayesattn.commands import quick
 from bayesattn.commands.main import main
 from bayesattn.probes.bayes import examination
 from bayesattn.source import Source
@@ -24,7 +25,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def tiny(monkeypatch):
     source = Source(name="tiny", kind="folder", location="tiny")
-    monkeypatch.setattr(bayes_commands, "find", lambda name: source)
+    for module in (quick, bayes_commands):
+        monkeypatch.setattr(module, "find", lambda name: source)
     monkeypatch.setattr(bayes_commands, "load", lambda source, **options: subject())
 
 

@@ -143,7 +143,7 @@ def test_mistakes_get_one_sentence(model, capsys, folder):
     assert "share of the posterior" in mistake(capsys, "passkey", model, "--tolerance", 3)
     assert "allow more memory" in mistake(capsys, "passkey", model, "--memory", "0.01")
     for name in ("passkey", "perplexity"):
-        assert "must end in" in mistake(capsys, name, "nowhere", "--figure", "a.jpg")
+        assert "must end in" in mistake(capsys, name, model, "--figure", "a.jpg")
     assert "one length" in mistake(capsys, "perplexity", model, "--length", "1x,2x")
     assert "fewer than" in mistake(capsys, "perplexity", model, "--length", "1000000x")
     assert "no corpus gone" in mistake(capsys, "perplexity", model, "--text", "gone")

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from bayesattn.commands import quick
 from bayesattn.commands import sula as sula_commands
 from bayesattn.commands.main import main
+from bayesattn.source import Source
 from tests.probes.llm.sula_toys import subject
 
 SMALL = ("--prompts", "4", "--each", "4")
@@ -22,6 +24,7 @@ def model(tmp_path, monkeypatch):
         return subject()
 
     monkeypatch.setattr(sula_commands, "load", load)
+    monkeypatch.setattr(quick, "find", lambda name: Source(name=name, kind="folder", location=name))
     return asked
 
 

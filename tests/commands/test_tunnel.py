@@ -144,7 +144,7 @@ def test_mistakes_get_one_sentence(runs, capsys, folder):
     assert "alphabet of 5" in mistake(capsys, "fidelity", runs / "bijection", "--length", "10x")
     assert "no step 7" in mistake(capsys, "fidelity", runs / "hmm", "--step", "7")
     assert "2 or more" in mistake(capsys, "fidelity", runs / "hmm", "--sequences", "1")
-    assert "must end in" in mistake(capsys, "show", "nowhere", "--out", "a.jpg")  # seen first
+    assert "must end in" in mistake(capsys, "show", runs / "hmm", "--out", "a.jpg")
     assert "--examples" in mistake(capsys, "show", runs / "hmm", "--examples", "0")
     sentence = mistake(capsys, "show", runs / "bijection", "--beliefs")
     assert "not defined in the bijection tunnel: take one of hmm, sticky, mess3, rrxor" in sentence

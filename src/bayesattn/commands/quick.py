@@ -165,14 +165,20 @@ def _check_names(name: str, known: Takes, plain: Sequence[str]) -> None:
 
 def _require_model(word: str) -> None:
     """A model that is here, or one that the hub can be asked for."""
-    try:
-        source = find(word)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    if source.kind == "hub" and not _cached(word) and not _hub_answers():
+    if find(word).kind == "hub" and not _cached(word) and not _hub_answers():
         raise UserError(
-            f"There is no model {word!r} here, and the Hugging Face hub cannot be reached: name "
-            f"the folder of a run or of a model, a file, or zoo:NAME; {DEFAULT} is a package."
+            f"{word} is neither here nor to be had from the Hugging Face hub, which cannot be "
+            "reached: name the folder of a run or of a model, a file, or zoo:NAME; "
+            f"{DEFAULT} is a package."
+        )
+
+
+def _require_run(word: str) -> None:
+    """Nothing on the hub is a run of a tunnel."""
+    if find(word).kind == "hub":
+        raise UserError(
+            f"There is no run in {word}: name the folder that --out named when it was trained, or "
+            "zoo:NAME; `bayesattn tunnel zoo` lists those."
         )
 
 
@@ -211,7 +217,7 @@ def _require_folder(word: str) -> None:
 
 CHECKS = {
     ("", "MODEL"): _require_model,
-    ("", "RUN"): _require_model,
+    ("", "RUN"): _require_run,
     ("", "CLAIM"): _require_claim,
     ("report", "FOLDER"): _require_folder,
     ("claims add", "FOLDER"): None,  # its own sentence says what should be there
