@@ -26,7 +26,7 @@ def test_the_family_is_all_that_is_registered_measured_or_not(ledger, monkeypatc
     many = tuple(statement(name=f"s{number}") for number in range(others))
     studies = [toy("good", level=200.0), paper(), toy("later", statements=many)]
     monkeypatch.setattr(registry, "_classes", {own.claim.id: type(own) for own in studies})
-    monkeypatch.setattr(module, "all_studies", lambda: studies)
+    monkeypatch.setattr(module, "listed", lambda: [(own.claim, []) for own in studies])
     assert standing(ledger) == firm
 
 

@@ -38,11 +38,11 @@ class Registered(Claim):
     """Another claim, whose words, statements and recipes it has but for what its file says."""
 
 
-def register(name: str, folder: Path = FOLDER) -> Callable[[type[S]], type[S]]:
-    """Class decorator: the claim `name`, with the words and recipes of its file in `folder`."""
+def register(name: str, folder: Path | None = None) -> Callable[[type[S]], type[S]]:
+    """Class decorator: the claim `name`, as its file in `folder`, here if not given, has it."""
 
     def named(study: type[S]) -> type[S]:
-        read_words(study, name, folder / f"{name}.toml")
+        read_words(study, name, (folder or FOLDER) / f"{name}.toml")
         known = _classes.setdefault(name, study)
         if known is not study:
             raise ValueError(
