@@ -246,6 +246,12 @@ def test_options_that_help_names_are_known_to_the_quick_check():
         quick.refuse(name, line.split(), {})
 
 
+def test_show_tells_what_is_recorded_where_nothing_was_measured(capsys, tmp_path):
+    assert main(["claims", "show", "bam-size", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "not measured" not in out and out.count("✓ holds") == 2
+
+
 def test_debugging_shows_where_a_mistake_was_found(monkeypatch):
     monkeypatch.setenv("BAYESATTN_DEBUG", "1")
     with pytest.raises(ValueError, match="no claim"):
