@@ -99,6 +99,9 @@ def test_seeds_that_have_not_learnt_are_left_out_and_too_many_decide_nothing(tmp
     row = run(study, tmp_path / "most")[-1].rows["effect"]
     assert len(seen) == 12 and row.outcome is Outcome.UNDECIDED
     assert row.value is None and "premise fails" in row.reason
+    study, seen = counting([1.0], values=values)  # not one has learnt: no more are tried
+    row = run(study, tmp_path / "none")[-1].rows["effect"]
+    assert len(seen) == 4 and row.left_out == (0, 1, 2, 3) and "premise fails" in row.reason
 
 
 def test_what_was_measured_is_not_measured_again_and_is_judged_the_same(tmp_path):

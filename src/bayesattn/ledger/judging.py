@@ -32,11 +32,14 @@ def first_look(claim: Claim) -> int:
 
 
 def look_after(record: Record) -> int | None:
-    """How many seeds the next look takes; None when all is decided, or no look is left."""
+    """How many seeds the next look takes; None when all is decided, or no look is left.
+
+    A premise that not one seed of a look met is not tried again: more seeds would not help.
+    """
     further = [
         next_look(len(record.seeds), own.looks)
         for own, row in record.judged()
-        if row.outcome is Outcome.UNDECIDED
+        if row.outcome is Outcome.UNDECIDED and (row.seeds or not row.left_out)
     ]
     return min((look for look in further if look is not None), default=None)
 
