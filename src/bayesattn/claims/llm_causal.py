@@ -90,6 +90,7 @@ class CausalMeasured(Stored):
 Found = Mapping[int, CausalMeasured]
 
 
+@register("llm-causal-gemma")
 @register("llm-causal")
 class LLMCausal(Study[CausalRecipe, CausalMeasured]):
     """Cuts axes of values, beside cuts of random directions."""
@@ -139,11 +140,6 @@ class LLMCausal(Study[CausalRecipe, CausalMeasured]):
             "whole model; means over draws of prompts."
         )
         return [Picture("cuts", figure, caption, "Curves over layers, two panels.")]
-
-
-@register("llm-causal-gemma")
-class GemmaCausal(LLMCausal):
-    """The same of Gemma 3 270M."""
 
 
 def _measure(

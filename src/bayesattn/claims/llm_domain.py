@@ -86,6 +86,7 @@ class DomainFound(Stored):
 Found = Mapping[int, DomainFound]
 
 
+@register("llm-domain-gemma")
 @register("llm-domain")
 class LLMDomain(Study[DomainRecipe, DomainFound]):
     """Principal components of values, single domains beside mixtures of them."""
@@ -135,11 +136,6 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
             "in the same words; a point is a draw of prompts."
         )
         return [Picture("domains", figure, caption, "Points by set of prompts.")]
-
-
-@register("llm-domain-gemma")
-class GemmaDomain(LLMDomain):
-    """The same of Gemma 3 270M."""
 
 
 def _values(reader: Subject, sets: Mapping[str, PromptSet]) -> tuple[Tensor, Tensor]:

@@ -72,6 +72,7 @@ class SulaMeasured(Stored):
 Found = Mapping[int, SulaMeasured]
 
 
+@register("llm-sula-gemma")
 @register("llm-sula")
 class LLMSula(Study[SulaRecipe, SulaMeasured]):
     """Labels in context, beside the exact posterior."""
@@ -132,11 +133,6 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
             "the model's entropy over the labels, that of the posterior and of the predictive."
         )
         return [Picture("order", figure, caption, "Points by condition; curves over the pairs.")]
-
-
-@register("llm-sula-gemma")
-class GemmaSula(LLMSula):
-    """The same of Gemma 3 270M."""
 
 
 def _asked(found: SulaFound, name: str) -> Asked:

@@ -68,6 +68,7 @@ class ValuesFound(Stored):
 Found = Mapping[int, ValuesFound]
 
 
+@register("llm-values-gemma")
 @register("llm-values")
 class LLMValues(Study[ValuesRecipe, ValuesFound]):
     """Principal components of values at the last token of prompts, beside fresh weights."""
@@ -132,8 +133,3 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             "weights; a point is a draw of prompts."
         )
         return [Picture("states", figure, caption, "Points by kind of state, two panels.")]
-
-
-@register("llm-values-gemma")
-class GemmaValues(LLMValues):
-    """The same of Gemma 3 270M."""

@@ -60,7 +60,7 @@ class Study(ABC, Generic[R, M]):
     it can be repeated and seeds can run anywhere.
     """
 
-    claim: ClassVar[Claim]
+    claim: Claim
     recipes: Mapping[Tier, R]
 
     def trainings(self, tier: Tier, seed: int) -> "Mapping[str, Training]":
