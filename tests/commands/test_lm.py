@@ -112,7 +112,7 @@ def test_minutes_are_really_timed(corpus, monkeypatch):
         (["tny"], "There is no recipe 'tny': did you mean 'tiny'? choose one of tiny, "),
         (["tiny"], "Say where the run is to be written: --out RUN"),
         (["tiny", "--length", "1", "--out", "run"], "length must be 2 or more"),
-        (["tiny", "--length", "20", "--needle-share", "0.9", "--out", "run"], "does not fit into 20"),
+        (["tiny", "--length", "20", "--needle-share", "1", "--out", "run"], "does not fit into 20"),
         (["tiny", "--prior", "alibi", "--out", "run"], "unknown prior 'alibi'"),
         (["tiny", "--prior-options", "init", "--out", "run"], "--prior-options takes KEY=VALUE"),
         (["tiny", "--rope-parameters", "x=1", "--out", "run"], "need encoding 'rope'"),

@@ -154,12 +154,11 @@ def digest(name: str) -> str:
     return training(name, 0).folder.name[-DIGITS:]
 
 
-def registered_training(model: str, seed: int) -> BankTraining:
-    """The trained model that a claim registered as "NAME HASH"; a sentence if it is not there."""
-    name, _, own = model.partition(" ")
-    if (now := digest(name)) != own:
+def registered_training(name: str, registered: str, seed: int) -> BankTraining:
+    """The model `name` that a claim registered with its digest; a sentence if it is not there."""
+    if (now := digest(name)) != registered:
         raise UserError(
-            f"The bank trains {name} in another way now ({now}) than was registered ({own}): "
-            "register a new version of the claim."
+            f"The bank trains {name} in another way now ({now}), and {registered} was registered: "
+            "register a new version of the claim, or restore the bank."
         )
     return training(name, seed).found()

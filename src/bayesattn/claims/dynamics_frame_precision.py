@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bayesattn.claims.geometry import NEVER, GeometryRecipe, Looked, finished_run
+from bayesattn.claims.geometry import NEVER, GeometryRecipe, Looked
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Value
@@ -74,7 +74,7 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
     def measure(self, tier: Tier, seed: int) -> Settling:
         recipe = self.recipes[tier]
         own, other = (recipe.training(NEVER, one) for one in (seed, sibling(seed)))
-        run, ended = finished_run(own), finished_run(other)
+        run, ended = own.train(), other.train()
         count = min(SEQUENCES, recipe.sequences)
         drift, late = measure_drift(run, sequences=count), late_step(run)
         return Settling(

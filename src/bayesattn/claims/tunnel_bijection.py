@@ -41,7 +41,7 @@ class BijectionRecipe(TunnelRecipe):
 
     def training(self, variant: str, seed: int) -> TunnelTraining:
         if variant in self.bank:
-            return registered_training(self.bank[variant], seed)
+            return registered_training(*self.bank[variant].split(), seed)
         tunnel = Bijection(self.alphabet, replacement=variant == VARIANTS[1])
         # half the heads start local, which finds the key before a value sooner
         network = self.transformer(self.layers, prior="ggd", prior_options={"init": "mixed"})

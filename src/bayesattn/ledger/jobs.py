@@ -122,11 +122,10 @@ def measurements(
     study: AnyStudy, tier: Tier, seeds: Iterable[int], folder: Path
 ) -> list[MeasurementJob]:
     """Of these seeds, and of each part of them, into the ledger in `folder`."""
-    parts = study.parts(tier) if isinstance(study, PartedStudy) else (None,)
     return [
         MeasurementJob(study, tier, seed, folder.absolute(), part)
         for seed in seeds
-        for part in parts
+        for part in study.parts(tier)
     ]
 
 

@@ -167,7 +167,10 @@ class Claim(Stored):
             raise ValueError(
                 f"version {self.version} needs one [[changes]] for each version after the first"
             )
-        _require_different([one.name for one in self.statements])
+        names = [one.name for one in self.statements]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two statements have the name {twice!r}: rename one")
         replications = {one.name for one in self.statements if one.kind is Kind.REPLICATION}
         for one in self.statements:
             if one.of and one.of not in replications:
@@ -177,12 +180,6 @@ class Claim(Stored):
 def short_hash(data: object) -> str:
     """Of plain data."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _require_different(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two statements have the name {name!r}: rename one")
 
 
 def _problems(own: Statement) -> Iterator[str]:

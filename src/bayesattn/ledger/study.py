@@ -67,6 +67,10 @@ class Study(ABC, Generic[R, M]):
         """What `measure` will look at, by name. All are done before, as many at once as can be."""
         return self.recipes[tier].trainings(seed)
 
+    def parts(self, tier: Tier) -> Sequence[str | None]:
+        """What is measured one by one; None is all of a seed."""
+        return (None,)
+
     @abstractmethod
     def measure(self, tier: Tier, seed: int) -> M:
         """The result of one seed."""
