@@ -53,12 +53,6 @@ def test_short_trainings_have_the_same_story_in_less_time():
     assert checkpoint_steps(1) == [0, 1]
 
 
-def test_sparse_checkpoints_double():
-    assert checkpoint_steps(6400, "sparse") == [0, 100, 200, 400, 800, 1600, 3200, 6400]
-    with pytest.raises(ValueError, match="style must be sparse or dense, not 'x'"):
-        checkpoint_steps(10, "x")
-
-
 @pytest.mark.parametrize(("steps", "every"), [(1, 50), (1000, 50), (1001, 51), (2000, 100)])
 def test_there_are_at_most_twenty_evaluations(steps, every):
     assert evaluation_interval(steps) == every

@@ -190,8 +190,10 @@ class _Retrofitted:
     @classmethod
     def _from_config(cls, config: RetrofitConfig, **kwargs: Any) -> Any:
         kwargs.pop("attn_implementation", None)
-        host: Any = cls.host(config)
-        return _with_priors(host, config).of_config(host, **kwargs)
+        host = cls.host(config)
+        model = _with_priors(host, config)._from_config(config.text_config, **kwargs)
+        model.__class__ = host
+        return model
 
     @classmethod
     def host(cls, config: RetrofitConfig) -> type[PreTrainedModel]:
@@ -234,17 +236,9 @@ def _with_priors(host: type[PreTrainedModel], config: RetrofitConfig) -> Any:
                 heads: int = host_config.num_attention_heads
                 retrofit(self, **_of_json(config.retrofit or {}, heads))
 
-        @classmethod
-        def of_config(cls, kind: type[PreTrainedModel], **kwargs: Any) -> Any:
-            model = cls._from_config(config.text_config, **kwargs)
-            model.__class__ = kind  # pyright: ignore[reportAttributeAccessIssue]
-            return model
-
         @torch.no_grad()
         def _init_weights(self, module: nn.Module) -> None:
-            if not isinstance(
-                module, Prior | SSMax | LogTemperature
-            ):  # they begin as they were made
+            if not isinstance(module, Prior | SSMax | LogTemperature):  # begin as they were made
                 super()._init_weights(module)
 
     # transformers keeps what it learns of a class under its name
