@@ -141,7 +141,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "save", slow_save)
     toy_train(tmp_path / "run", toy_config(steps=600, log_every=1, checkpoint_every=None))
     assert saved[0] == 0 and saved[-1] == 600
-    assert 3 < len(saved) < 10
+    assert 3 < len(saved) <= 10
 
 
 def test_dynamics_are_kept(tmp_path):
