@@ -4,15 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from bayesattn.training import (
-    DivergedError,
-    Run,
-    checkpoint_steps,
-    loop,
-    train,
-    warmup_stable_decay,
-)
-from bayesattn.training.schedule import step_seed
+from bayesattn.errors import DivergedError
+from bayesattn.training import Run, loop
+from bayesattn.training.loop import train
+from bayesattn.training.schedule import checkpoint_steps, step_seed, warmup_stable_decay
 from tests.training.toy import ToyTask, toy_config, toy_model, toy_train
 
 

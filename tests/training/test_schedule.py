@@ -2,8 +2,13 @@ import math
 
 import pytest
 
-from bayesattn.training import TrainConfig, checkpoint_steps, warmup_stable_decay
-from bayesattn.training.schedule import evaluation_interval, warmup_cosine
+from bayesattn.training import TrainConfig
+from bayesattn.training.schedule import (
+    checkpoint_steps,
+    evaluation_interval,
+    warmup_cosine,
+    warmup_stable_decay,
+)
 
 
 def test_the_learning_rate_rises_stays_and_falls():

@@ -17,7 +17,7 @@ from bayesattn.checks import registered
 from bayesattn.errors import UserError
 from bayesattn.evals.fidelity import measure
 from bayesattn.files import read_json, write_json
-from bayesattn.ledger.trained import DIGITS, TunnelTraining, keyed_folder
+from bayesattn.ledger.trained import DIGITS, TunnelTraining
 from bayesattn.ledger.typed import Stored, from_plain, to_plain
 from bayesattn.models.architectures import Transformer
 from bayesattn.models.open import open_tunnel
@@ -75,9 +75,8 @@ class BankTraining(TunnelTraining):
     name: str
 
     @property
-    def folder(self) -> Path:
-        kind = f"bank/{self.name}-{self.config.seed}"
-        return keyed_folder(kind, self.tunnel, self.architecture, self.config)
+    def kind(self) -> str:
+        return f"bank/{self.name}-{self.config.seed}"
 
     def train(self) -> Run:
         """Its run, found or trained now; the fidelity is measured at the end."""

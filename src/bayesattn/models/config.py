@@ -17,7 +17,7 @@ from bayesattn.attention.log_temperature import check_scale
 from bayesattn.checks import check_kinds, shortened, unknown
 from bayesattn.encodings import ENCODINGS, POSITION_INITS, ROPE_TYPES
 from bayesattn.models.far import LOCAL_WINDOW, check_rope_layers, far_layers, layer_options
-from bayesattn.models.folder import check_version
+from bayesattn.models.folder import OnlyNamed, check_version
 from bayesattn.priors import PRIORS, make_prior
 from bayesattn.priors.forget_gate import check_time
 
@@ -76,7 +76,7 @@ _OF_TRANSFORMERS = {
 
 
 @strict
-class BayesConfig(PreTrainedConfig):
+class BayesConfig(OnlyNamed, PreTrainedConfig):
     """Settings of a Llama-like decoder whose attention has a positional prior.
 
     The defaults are the published setting: a learned generalised Gaussian per head and layer that
@@ -229,10 +229,6 @@ class BayesConfig(PreTrainedConfig):
         for name in notes:
             setattr(config, name, config_dict[name])
         return found
-
-    @classmethod
-    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
-        """Do nothing: transformers would copy our source beside the weights."""
 
     def looks_far(self, layer: int) -> bool:
         """Whether the heads of this layer may look farther than a window."""

@@ -44,6 +44,14 @@ Where there is no place for that line, as on the command line of another program
 }
 
 
+class OnlyNamed:
+    """A class whose source is not copied beside the weights of a model that was saved."""
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "") -> None:
+        """Do nothing: transformers would copy our source."""
+
+
 def write_beside_weights(folder: Path) -> None:
     """Write these files into a folder, except those that it has."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from bayesattn.attention import HeadTemperature, LogTemperature, SSMax
-from bayesattn.models.folder import CODE, write_beside_weights
+from bayesattn.models.folder import CODE, OnlyNamed, write_beside_weights
 from bayesattn.models.layers import full_precision, keep_frozen
 from bayesattn.priors import PRIORS, Prior
 
@@ -30,7 +30,7 @@ ADDED = ("prior", "ssmax")
 
 
 @strict
-class RetrofitConfig(PreTrainedConfig):
+class RetrofitConfig(OnlyNamed, PreTrainedConfig):
     """Config of a retrofitted model in a folder; the model itself keeps the config of its host.
 
     What is no field of its own is read from the host's config, and written there by
@@ -66,10 +66,6 @@ class RetrofitConfig(PreTrainedConfig):
             setattr(host, name, value)
         rest = {name: value for name, value in kwargs.items() if name not in given}
         return super().from_dict({**config_dict, "text_config": host}, **rest)
-
-    @classmethod
-    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
-        """Do nothing: transformers would copy our source beside the weights."""
 
 
 def _host_config(stored: Mapping[str, Any]) -> PreTrainedConfig:
@@ -159,7 +155,7 @@ def _of_json(options: Mapping[str, Any], heads: int) -> dict[str, Any]:
     return given
 
 
-class _Retrofitted:
+class _Retrofitted(OnlyNamed):
     """What `AutoModel` takes for a model class: it makes the host and retrofits it."""
 
     config_class = RetrofitConfig
@@ -203,10 +199,6 @@ class _Retrofitted:
             return cls.auto._model_mapping[kind]
         except KeyError:
             raise ValueError(f"{kind.__name__} is the config of no causal language model") from None
-
-    @classmethod
-    def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
-        """Do nothing: transformers would copy our source beside the weights."""
 
 
 class RetrofittedModel(_Retrofitted):
