@@ -181,7 +181,7 @@ MISTAKES = [
     (["lm", "passkey", "zoo:pass"], "There is no 'zoo:pass': the zoo has"),
     (["probe", "./nowhere"], "There is no ./nowhere"),
     (["probe", "not/a/model"], "no name on the Hugging Face hub"),
-    (["bayes", "nowhere"], "hub cannot be reached"),
+    (["bayes", "nowhere"], "neither here nor to be had"),
     (["tunnel", "fidelity", "nowhere.gguf"], "There is no nowhere.gguf"),
     (["tunnel", "train", "hm"], "There is no tunnel 'hm': did you mean 'hmm'?"),
     (["tunnel", "train", "hmm", "--satates", "3"], "no option --satates"),
@@ -244,6 +244,12 @@ def test_options_that_help_names_are_known_to_the_quick_check():
     ]
     for name, line in right:
         quick.refuse(name, line.split(), {})
+
+
+def test_show_tells_what_is_recorded_where_nothing_was_measured(capsys, tmp_path):
+    assert main(["claims", "show", "bam-size", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "not measured" not in out and out.count("✓ holds") == 2
 
 
 def test_debugging_shows_where_a_mistake_was_found(monkeypatch):
@@ -425,7 +431,7 @@ def test_report_makes_the_page_again_where_asked(studies, capsys):
 
 
 def test_report_fills_the_table_of_a_readme(studies, capsys):
-    main(["claims", "run", "--all", "--out", "results"])
+    main(["claims", "run", "--all", "--tier", "full", "--out", "results"])
     Path("results/index.html").unlink()  # which the run has written
     Path("README.md").write_text("A\n<!-- ledger:begin -->\n<!-- ledger:end -->\nB\n")
     assert main(["report", "results", "--readme", "README.md"]) == 0

@@ -14,7 +14,7 @@ from bayesattn.runs import Run
 from bayesattn.source import find
 
 SMALL = ["--size", "nano", "--layers", "1", "--width", "16", "--heads", "2", "--length", "48"]
-SMALL += ["--steps", "6", "--batch-size", "4", "--log-every", "2", "--threads", "1"]
+SMALL += ["--steps", "30", "--batch-size", "4", "--log-every", "2", "--threads", "1"]
 TEXT = "the prior of a head says where to look and likelihood what it finds there"
 LOAD = """
 import sys
@@ -52,7 +52,9 @@ def test_the_way_of_a_text(place, capsys):
     out = capsys.readouterr().out
     assert "sequences of the held-out text of text, the corpus of this run" in out
     found = json.loads((place / "found.json").read_text())
-    assert found["windows"][-1]["to"] == 8 * 48 and found["windows"][0]["perplexity"] < 300
+    assert (
+        found["windows"][-1]["to"] == 8 * 48 and found["windows"][0]["perplexity"] < 250
+    )  # of 300 words
     assert main(["lm", "export", "run", "exported"]) == 0
     words = [sys.executable, "-c", LOAD, "exported"]
     loaded = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -80,7 +82,7 @@ def test_the_first_lines_say_what_is_read(place, capsys):
     assert first.startswith("Reads text, without needles")
     cells = dict(zip(head.split("  "), row.split("  "), strict=False))
     assert cells["parameters"].replace(",", "").isdigit()
-    assert lines[-1].startswith("step 6/6  loss ") and "tokens/s" in lines[-1]
+    assert lines[-1].startswith("step 30/30  loss ") and "tokens/s" in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,10 @@ def test_needles_are_hidden_in_a_text_of_one_s_own_only_if_asked(words, share):
     ("words", "said"),
     [
         ("small", "'small' trained the tiny model for longer and is called 'tiny-long' now"),
-        ("tiny --device tpu", "no device 'tpu' to train on: choose cpu or cuda"),
+        (
+            "tiny --device tpu",
+            "There is no device 'tpu': did you mean 'cpu'? choose one of cpu, cuda.",
+        ),
         ("tiny --corpus empty", "There is no text in empty: no file in it ends in .txt"),
         ("tiny --corpus text --tokenizer train:9999", "supports a tokenizer of"),
         ("tiny --corpus text --tokenizer train:20", "choose train:259 or more"),

@@ -23,7 +23,7 @@ CHOICES = {
     "rms_norm_eps": ("--rms-norm-eps 1e-3", 1e-3),
     "prior": ("--prior student", "student"),
     "prior_options": ("--prior ggd --prior-options init=alibi", {"init": "alibi"}),
-    "shared_prior": ("--shared-prior", True),
+    "shared_prior": ("--shared-prior --global-layers all", True),
     "ssmax": ("SSMAX", None),
     "ssmax_scope": ("--ssmax-scope content", "content"),
     "ssmax_horizon": ("--ssmax-horizon 3", 3),
@@ -38,6 +38,10 @@ CHOICES = {
     "rope_parameters": (
         "--encoding rope --rope-parameters rope_theta=99.5",
         {"rope_type": "default", "rope_theta": 99.5},
+    ),
+    "rope_layers": (
+        "--encoding rope --rope-layers local --global-layers 1",
+        "local",
     ),
     "global_layers": ("--global-layers 0 1", [0, 1]),
     "sliding_window": ("--sliding-window 9", 9),

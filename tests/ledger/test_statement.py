@@ -6,7 +6,7 @@ import pytest
 
 from bayesattn.ledger.statement import DECIDING, Change, Claim, Statement
 from bayesattn.ledger.typed import from_plain, to_plain
-from bayesattn.verdicts import Kind
+from bayesattn.verdicts import Kind, Value
 from tests.ledger.toy import statement
 
 OTHER = {
@@ -96,3 +96,15 @@ def test_statements_of_a_claim_have_names_of_their_own_and_controls_belong_to_re
         claim(statements=(statement(), control))
     source = {"source": "arXiv 2512.22471v3, figure 1", "reported_values": (5.0,)}
     claim(statements=(statement(kind=Kind.REPLICATION, **source), control))
+
+
+def test_an_interval_ends_where_the_estimand_ends():
+    own = statement(limit=0.2, possible=(0, 1))
+    few = [Value(effect) for effect in (0.02, 0.1, 0.3, 0.05)]
+    whole, cut = statement(limit=0.2).judge(few), own.judge(few)
+    assert whole.interval is not None and whole.interval.low < 0
+    assert cut.interval == (0, whole.interval.high)
+    assert (cut.outcome, cut.p, cut.value) == (whole.outcome, whole.p, whole.value)
+    assert own.hash == statement(limit=0.2).hash  # it decides nothing
+    with pytest.raises(ValueError, match="inside what is possible"):
+        statement(limit=1.2, possible=(0, 1))

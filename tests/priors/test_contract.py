@@ -62,11 +62,11 @@ class Broken(Laplace):
             case "shape":
                 return density[:1]
             case "precision":
-                return density.bfloat16().to(density.dtype)
+                return density.to(next(self.parameters()).dtype).to(density.dtype)
             case "distances":
                 return density + torch.arange(len(distance)) * 1e-2
             case "extremes":
-                return density * density.exp().sum() / density.exp().sum()
+                return density * (-density).exp().sum() / (-density).exp().sum()
             case "gradients":
                 return 2 * density - density.detach()
         return density

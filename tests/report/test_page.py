@@ -225,7 +225,7 @@ def test_the_structure_is_accessible(page, text):
     assert html["lang"] == "en"
     assert page.all("title")[0]["text"]
     assert [e["tag"] for e in page.found if re.fullmatch(r"h\d", e["tag"])] == (
-        ["h1", "h2", "h3", "h3", "h2", "h2"] + ["h3"] * 4
+        ["h1", "h2", "h3", "h2", "h3", "h3", "h2"] + ["h3"] * 4
     )
     assert len(page.all("main")) == len(page.all("header")) == 1
     assert "width=device-width" in page.all("meta", name="viewport")[0]["content"]

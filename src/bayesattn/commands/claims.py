@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tyro.conf import Positional, arg
 
-from bayesattn.claims.registry import all_studies, find_study, listed
+from bayesattn.claims.registry import all_studies, find_study, listed, require_claim
 from bayesattn.commands.options import Answer, JsonTarget, optional
 from bayesattn.console import mistakes
 from bayesattn.errors import UserError
@@ -178,15 +178,17 @@ class Show:
     name: Annotated[Positional[str], arg(metavar="CLAIM")]
     """Its name; `bayesattn claims list` shows them."""
     out: Path = Path("report")
-    """Folder of the ledger to look in."""
+    """Folder of the ledger to look in; the recorded one if there is none."""
     json: JsonTarget = None
 
     def run(self) -> int:
+        from bayesattn.claims.recorded import recorded_ledger
         from bayesattn.report.table import make_table
 
-        study = find_study(self.name)
-        claim, path = study.claim, self.out / NAME
-        ledger = Ledger.load(path) if path.exists() else Ledger()
+        require_claim(self.name)
+        (claim,) = (own for own, _ in listed() if own.id == self.name)
+        path = self.out / NAME
+        ledger = Ledger.load(path) if path.exists() else recorded_ledger()
         record = ledger.records.get(self.name)
         lines = {"claim": claim.id, "title": claim.title, "source": claim.source}
         lines |= {"method": claim.method, "mind": claim.mind}

@@ -28,6 +28,10 @@ FIELDS = {"tunnel train": ("tunnels/*.py", "models/architectures/*.py")}
 """Where further options come from, which depend on what is asked for."""
 DECIDING = ("--resume",)
 """With these a command has other options."""
+FORMER_RECIPES = {
+    "small": "trained the tiny model for longer and is called 'tiny-long' now; sizes are --size",
+}
+"""Recipes of `lm train` that have another name now."""
 SECONDS = 3.0
 """That the hub is waited for, before it counts as out of reach."""
 
@@ -93,6 +97,9 @@ def _split(
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        if word == "--":  # whatever follows is a name
+            plain += rest
+            break
         if not word.startswith("-") or word == "-" or re.fullmatch(r"-[\d.].*", word):
             plain.append(word)
             continue
@@ -155,6 +162,8 @@ def _check_names(name: str, known: Takes, plain: Sequence[str]) -> None:
     for at, word in enumerate(plain):
         own, _ = wanted[min(at, len(wanted) - 1)]
         kind = own.strip("[]").split(" ")[0]
+        if name == "lm train" and word in FORMER_RECIPES:
+            raise UserError(f"The recipe {word!r} {FORMER_RECIPES[word]}.")
         if "|" in kind and not plugins.extended():
             _check_value(
                 {"lm train": "recipe", "tunnel train": "tunnel"}.get(name, name), kind, word

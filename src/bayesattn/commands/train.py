@@ -43,9 +43,6 @@ HEADINGS = {
 }
 DICTIONARIES = ("prior_options", "rope_parameters")
 """Choices that are given as KEY=VALUE."""
-FORMER_RECIPES = {
-    "small": "trained the tiny model for longer and is called 'tiny-long' now; sizes are --size",
-}
 FLAT = arg(name="")
 MODULES: dict[str, Any] = {"lm": language, "tunnel": tunnel}
 
@@ -127,8 +124,6 @@ class LanguageTrain(_Train):
         if deciding["--resume"] is not None:
             return LanguageResume
         name = deciding["first"] or "tiny"
-        if name in FORMER_RECIPES:
-            raise UserError(f"The recipe {name!r} {FORMER_RECIPES[name]}.")
         if name not in LANGUAGE_RECIPES:
             names = ", ".join(LANGUAGE_RECIPES)
             raise UserError(f"There is no recipe {name!r}: choose one of {names}.")

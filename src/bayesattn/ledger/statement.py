@@ -11,7 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from bayesattn.ledger.typed import Stored
+from bayesattn.stats import Interval
 from bayesattn.verdicts import (
     LOOKS,
     Judgement,
@@ -78,6 +81,8 @@ class Statement(Stored):
     """Of one seed, where the estimand is a proportion or a difference of two: noise, too."""
     resolution: float = 0.0
     """The step in which the effect can change, if it has one; seeds may then be equal."""
+    possible: tuple[float, float] | None = None
+    """Where the estimand must lie, whatever is measured; intervals end there."""
     of: str = ""
     """For a control: the replication that it belongs to."""
 
@@ -98,12 +103,18 @@ class Statement(Stored):
     def judge(self, values: Sequence[Value]) -> Judgement:
         """What seeds say, in their order."""
         if self.empirical:
-            return judge(values, looks=self.looks, **self._rule())
+            return self._inside(judge(values, looks=self.looks, **self._rule()))
         (look,) = self.looks
         if len(values) < look:
             reason = f"{len(values)} of {look} seeds are there."
             return replace(self._checked(values), outcome=Outcome.UNDECIDED, reason=reason)
         return self._checked(values[:look])
+
+    def _inside(self, found: Judgement) -> Judgement:
+        """Cut at the ends of what is possible, which takes nothing from an interval's coverage."""
+        if self.possible is None or found.interval is None:
+            return found
+        return replace(found, interval=Interval(*np.clip(found.interval, *self.possible).tolist()))
 
     def seeds_needed(self, values: Sequence[Value]) -> int | None:
         """About how many seeds would decide, were the rest like these; None if nobody knows."""
@@ -190,6 +201,11 @@ def _problems(own: Statement) -> Iterator[str]:
         yield "the rule within needs limit = [low, high], any other rule one number"
     if isinstance(own.limit, tuple) and not own.limit[0] < own.limit[1]:
         yield "limit must be [low, high], the smaller number first"
+    if own.possible and not all(
+        own.possible[0] <= end <= own.possible[1]
+        for end in (own.limit if isinstance(own.limit, tuple) else (own.limit,))
+    ):
+        yield "limit must lie inside what is possible"
     if own.of and own.kind is not Kind.CONTROL:
         yield "only a control is `of` a replication"
     if not own.empirical:

@@ -61,7 +61,7 @@ def locate(text: str) -> Path:
         if name in names(folder):
             return folder / name
     known = ", ".join([*names(), *names(LANGUAGE)])
-    raise ValueError(f"There is no {text!r}: the zoo has {known}.")
+    raise UserError(f"There is no {text!r}: the zoo has {known}.")
 
 
 def entry(name: str) -> Entry:

@@ -63,10 +63,10 @@ def test_the_authors_prompts_are_thirteen(subject):
 def test_a_window_has_its_length_and_ends_with_its_word():
     text = "one two  three\nfour five"
     words = words_of(text)
-    assert window_ending(characters, text, words, 3, 10).text == "three\nfour"
-    assert window_ending(characters, text, words, 4, 9).text == "four five"
-    assert window_ending(characters, text, words, 4, 8) is None
-    assert window_ending(characters, text, words, 0, 4) is None  # the text begins too late
+    assert window_ending(characters, text, words, 3, 10, 0).text == "three\nfour"
+    assert window_ending(characters, text, words, 4, 9, 0).text == "four five"
+    assert window_ending(characters, text, words, 4, 8, 0) is None
+    assert window_ending(characters, text, words, 0, 4, 0) is None  # the text begins too late
 
 
 def test_windows_do_not_overlap(subject):
