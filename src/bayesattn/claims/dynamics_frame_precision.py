@@ -57,9 +57,6 @@ class Settling(Looked):
     """Attention and values after `late_step`, where 1 is as far as another seed's end."""
 
 
-Found = Mapping[int, Settling]
-
-
 @register("dynamics-frame-precision")
 class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
     """Follows attention, values and error through the checkpoints of trainings."""
@@ -103,7 +100,7 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
             "late-drift": Value(late[VALUES] / late[ATTENTION], late[ATTENTION], one.learnt),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Settling]) -> list[Picture]:
         figure, both = panels(2, size=(8, 3), sharey=True)
         steps = next(iter(found.values())).steps
         titles = {
@@ -121,7 +118,7 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
         both[1].legend(fontsize=8)
         return [Picture("settling", figure, CAPTION, "Falling curves over the steps, two panels.")]
 
-    def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
+    def exhibits(self, tier: Tier, found: Mapping[int, Settling]) -> list[Exhibit]:
         seeds = [one.training for one in found.values()]
         data = {
             "x": next(iter(found.values())).steps,

@@ -102,13 +102,14 @@ class GeometryStudy(PartedStudy[GeometryRecipe, P]):
         batch = held_out(wanted.tunnel, recipe.sequences)
         return TrainedModel(_shipped(wanted) or wanted.model(), initial, wanted.tunnel, batch)
 
+    @staticmethod
+    def each(found: Mapping[int, Mapping[str, P]], part: str) -> list[P]:
+        """Of every seed."""
+        return [one[part] for one in found.values()]
+
     @abstractmethod
     def look(self, trained: TrainedModel) -> P:
         """What is found in one model."""
-
-
-def each(found: Mapping[int, Mapping[str, P]], part: str) -> list[P]:
-    return [one[part] for one in found.values()]
 
 
 def average(values: Iterable[float]) -> float:

@@ -87,9 +87,6 @@ class CausalMeasured(Stored):
         return min(self.cuts, key=lambda cut: abs(cut.layer - (self.layers - 1) / 2))
 
 
-Found = Mapping[int, CausalMeasured]
-
-
 @register("llm-causal-gemma")
 @register("llm-causal")
 class LLMCausal(Study[CausalRecipe, CausalMeasured]):
@@ -118,7 +115,7 @@ class LLMCausal(Study[CausalRecipe, CausalMeasured]):
             "all-depths": Value(_geometric(one.cuts), 1.0, there),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, CausalMeasured]) -> list[Picture]:
         figure, (costs, errors) = panels(2, (8.4, 3))
         layers = mean_curve(found, lambda one: [cut.layer for cut in one.cuts])
         curves: dict[str, Callable[[CausalMeasured], list[float]]] = {

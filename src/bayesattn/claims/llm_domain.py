@@ -83,9 +83,6 @@ class DomainFound(Stored):
     """As written, by the same network with fresh weights."""
 
 
-Found = Mapping[int, DomainFound]
-
-
 @register("llm-domain-gemma")
 @register("llm-domain")
 class LLMDomain(Study[DomainRecipe, DomainFound]):
@@ -117,7 +114,7 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
             "sense": Value(gain - shuffled, shuffled),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, DomainFound]) -> list[Picture]:
         figure, (axes,) = panels(1, (7, 2.8))
         conditions = {
             "as written": [one.written for one in found.values()],

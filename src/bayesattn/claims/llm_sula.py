@@ -69,9 +69,6 @@ class SulaMeasured(Stored):
     controls: Mapping[str, Asked]
 
 
-Found = Mapping[int, SulaMeasured]
-
-
 @register("llm-sula-gemma")
 @register("llm-sula")
 class LLMSula(Study[SulaRecipe, SulaMeasured]):
@@ -104,7 +101,7 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
             "own-entropy": Value(_value(fixed.own) - _value(masked.own), _value(masked.own)),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, SulaMeasured]) -> list[Picture]:
         figure, (orders, entropies) = panels(2, (8.4, 3))
         every = list(found.values())
         rows = {

@@ -65,9 +65,6 @@ class ValuesFound(Stored):
     residual: Mapping[str, Measured]
 
 
-Found = Mapping[int, ValuesFound]
-
-
 @register("llm-values-gemma")
 @register("llm-values")
 class LLMValues(Study[ValuesRecipe, ValuesFound]):
@@ -119,7 +116,7 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             "decodable": Value(decoded.value - fresh, fresh),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, ValuesFound]) -> list[Picture]:
         figure, (orders, decoded) = panels(2, (8, 2.6), sharey=True)
         for axes, name, label in (
             (orders, SPEARMAN, "|Spearman| of PC 1 with entropy"),

@@ -20,7 +20,6 @@ def panels(
 
 
 def mean_curve(found: Mapping[int, M], curve: Callable[[M], Sequence[float]]) -> list[float]:
-    """The curve of each seed, and the mean of them at each step."""
     return np.mean([curve(one) for one in found.values()], 0).tolist()
 
 

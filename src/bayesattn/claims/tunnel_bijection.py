@@ -78,9 +78,6 @@ class Elimination(Stored):
     error_by_step: list[float]
 
 
-Found = Mapping[int, Mapping[str, Elimination]]
-
-
 @register("tunnel-bijection")
 class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
     """Transformers on fresh bijections, with and without returning keys, by two kinds of labels."""
@@ -98,7 +95,7 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
             for name, variant in STATEMENTS.items()
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Elimination]]) -> list[Picture]:
         figure, (entropy, error) = panels(2)
         for colour, variant in enumerate(VARIANTS):
             bayes = mean_curve(found, lambda one, v=variant: one[v].entropy_bayes)
@@ -114,7 +111,7 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
         alt = "Left, the model's entropy lies on that of Bayes; right, the error in bits."
         return [Picture("entropy", figure, caption, alt)]
 
-    def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
+    def exhibits(self, tier: Tier, found: Mapping[int, Mapping[str, Elimination]]) -> list[Exhibit]:
         shown = self.recipes[tier].training(VARIANTS[1], min(found))
         return [
             belief_exhibit(

@@ -163,7 +163,6 @@ def attempt(job: Job, runs: str) -> Failure | None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one core in here."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -133,7 +133,6 @@ class Statement(Stored):
         return judge_identity(values, limit=self.limit)
 
     def word(self, outcome: Outcome) -> str:
-        """Its verdict."""
         return word(self.kind, outcome)
 
     def says_yes(self, value: float) -> bool:
@@ -189,7 +188,6 @@ class Claim(Stored):
 
 
 def short_hash(data: object) -> str:
-    """Of plain data."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -122,7 +122,6 @@ Training = TunnelTraining | LanguageTraining
 
 
 def mean(part: Part, metric: str, predictor: str = "model") -> float:
-    """One metric of one predictor."""
     return part.estimates[predictor][metric].value
 
 

@@ -248,7 +248,6 @@ class BayesConfig(OnlyNamed, PreTrainedConfig):
         return [None if layer in far else window for layer in range(count)]
 
     def prior_options_of(self, layer: int) -> dict[str, Any]:
-        """Arguments of the prior of this layer."""
         options = dict(self.prior_options or {})
         if self.global_layers == "all":
             return options

@@ -223,7 +223,6 @@ def parse_dtype(name: str) -> torch.dtype:
 
 
 def parse_device(name: str | torch.device) -> torch.device:
-    """A device of this machine."""
     try:
         return torch.empty(0, device=name).device
     except (AssertionError, NotImplementedError, RuntimeError):

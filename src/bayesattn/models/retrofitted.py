@@ -140,7 +140,6 @@ def _as_json(name: str, value: Any) -> Any:
 
 
 def _of_json(options: Mapping[str, Any], heads: int) -> dict[str, Any]:
-    """Arguments of `retrofit` from config.json."""
     given = dict(options)
     if isinstance(prior := given.get("prior"), dict):
         kind = PRIORS[prior["name"]]
@@ -193,7 +192,6 @@ class _Retrofitted(OnlyNamed):
 
     @classmethod
     def host(cls, config: RetrofitConfig) -> type[PreTrainedModel]:
-        """Class of the model that was retrofitted."""
         kind = type(config.text_config)
         try:
             return cls.auto._model_mapping[kind]
