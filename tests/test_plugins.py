@@ -137,4 +137,4 @@ def test_a_claim_of_a_file_is_listed(capsys):
         assert main(["claims", "list", "--import", "mine.py"]) == 0
         assert "mine-claim" in capsys.readouterr().out
     finally:
-        registry._classes.pop("mine-claim", None)
+        registry._studies.pop("mine-claim", None)

@@ -8,7 +8,8 @@ import json
 import re
 from pathlib import Path
 
-from bayesattn.claims.bam_language import Answers, LanguageStudy
+from bayesattn.claims.bam_language import LanguageStudy
+from bayesattn.claims.passkeys import Answers
 from bayesattn.claims.registry import FOLDER, find_study, parse
 from bayesattn.ledger.study import PartedStudy, Tier
 from bayesattn.verdicts import Count

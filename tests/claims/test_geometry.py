@@ -273,11 +273,11 @@ def test_registrations_name_models_that_the_bank_has(kind):
     assert [*recipe.bank] == [*wanted]
     for part, (name, digest) in recipe.bank.items():
         assert bank.digest(name) == digest
-        tunnel = recipe.training(part, 0).tunnel
+        tunnel = bank.training(name, 0).tunnel
         assert (tunnel.name == "hmm") is (part == FILTER)
         assert getattr(tunnel, "replacement", False) is (part == AGAIN)
     if kind is precision.DynamicsFramePrecision:
-        config = recipe.training(NEVER, 0).config
+        config = bank.training(recipe.bank[NEVER][0], 0).config
         assert config.dynamics and config.decay == 0 and config.schedule == "wsd"
 
 

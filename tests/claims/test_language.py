@@ -6,8 +6,8 @@ from types import MappingProxyType
 import pytest
 import torch
 
-from bayesattn.claims import bam_language as claims
-from bayesattn.claims.bam_language import Answers, Finds, Question, Reads, Smallest
+from bayesattn.claims import find_study, passkeys
+from bayesattn.claims.bam_language import STATED, Finds, Reads, Smallest
 from bayesattn.claims.language_models import (
     BEST,
     FAR_LOCAL,
@@ -16,9 +16,11 @@ from bayesattn.claims.language_models import (
     TUNING_SEED,
     VARIANTS,
     after,
+    learned_priors,
     make_local,
     shapes,
 )
+from bayesattn.claims.passkeys import Answers, Question
 from bayesattn.ledger.jobs import MeasurementJob
 from bayesattn.ledger.study import Tier
 from bayesattn.models import BayesForCausalLM
@@ -27,12 +29,11 @@ from bayesattn.training.recipes import tiny
 from bayesattn.verdicts import Count
 
 FROZEN = f"{BEST}, frozen"
-STUDIES = [own for own in vars(claims).values() if hasattr(own, "claim")]
 ASKED = (Question(length="1x", depths=2), Question(length="2x", depths=2, haystack="words"))
 
 
-def small(kind, **changes):
-    study = kind()
+def small(name, **changes):
+    study = find_study(name)
     settings = {"size": "nano", "steps": 1, "batch_size": 2, "questions": ASKED, "text": 4}
     recipe = dataclasses.replace(study.recipes[Tier.FULL], **settings | changes)
     study.recipes = MappingProxyType({Tier.QUICK: recipe})
@@ -50,17 +51,19 @@ def answers(found=10, far=10, **more):
     return Answers(lr=1e-3, found=by, **more)
 
 
-@pytest.mark.parametrize("kind", STUDIES)
+@pytest.mark.parametrize("name", STATED)
 @pytest.mark.parametrize("tier", [Tier.QUICK, Tier.FULL])
-def test_what_is_stated_is_trained_and_asked(kind, tier):
-    if tier not in kind.recipes:
+def test_what_is_stated_is_trained_and_asked(name, tier):
+    study = find_study(name)
+    if tier not in study.recipes:
         return
-    recipe, names = kind.recipes[tier], {own.name for own in kind.recipes[tier].questions}
+    recipe = study.recipes[tier]
+    names = {own.name for own in recipe.questions}
     assert not names or min(recipe.questions, key=lambda own: own.factor).length == "1x"
-    for own in kind.stated.values():
+    for own in STATED[name].values():
         others = getattr(own, "against", ())
         arms = {own.variant, *((others,) if isinstance(others, str) else others)}
-        if kind is not claims.League:
+        if name != "league":
             assert arms <= {*recipe.variants}
         assert own.variant in recipe.variants
         if isinstance(own, Finds):
@@ -70,7 +73,7 @@ def test_what_is_stated_is_trained_and_asked(kind, tier):
 
 
 def test_a_study_trains_measures_and_draws(runs):
-    study = small(claims.SsmaxHorizon)
+    study = small("ssmax-horizon")
     found = study.measure(Tier.QUICK, 0)
     assert set(found) == {BEST, f"{BEST}, no horizon"}
     assert len(list(runs.glob("language-*"))) == 1  # the horizon is a matter of reading
@@ -83,7 +86,7 @@ def test_a_study_trains_measures_and_draws(runs):
 
 def test_the_best_recipe_is_the_one_of_the_command_line():
     language, training = tiny()
-    recipe = claims.MillionTokens.recipes[Tier.FULL]
+    recipe = find_study("million-tokens").recipes[Tier.FULL]
     own = recipe.training_of(BEST, 0)
     assert own.language == language
     same = ("steps", "lr", "prior_lr", "optimizer", "batch_size")
@@ -91,14 +94,14 @@ def test_the_best_recipe_is_the_one_of_the_command_line():
 
 
 def test_claims_share_their_models():
-    kinds = (claims.MillionTokens, claims.SsmaxHorizon, claims.FrozenPriors)
-    folders = {kind.recipes[Tier.FULL].training_of(BEST, 3).folder for kind in kinds}
+    studies = map(find_study, ("million-tokens", "ssmax-horizon", "frozen-priors"))
+    folders = {own.recipes[Tier.FULL].training_of(BEST, 3).folder for own in studies}
     assert len(folders) == 1
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_can_be_built_and_changed_later(variant):
-    recipe = claims.League.recipes[Tier.FULL]
+    recipe = find_study("league").recipes[Tier.FULL]
     config = recipe.language(variant).model_config(
         **after(VARIANTS[variant].later, recipe.length, 10_000, 16)
     )
@@ -114,11 +117,11 @@ def test_only_models_that_learnt_are_asked_farther(runs, monkeypatch):
         asked.append(own.name)
         return [Count(own.length != "4x" and right[0], 1)] * own.depths
 
-    monkeypatch.setattr(claims, "ask", answered)
+    monkeypatch.setattr(passkeys, "ask", answered)
     lengths = ("1x", "2x", "4x", "4.5x", "5x")
     asked_for = [Question(length=own, depths=1) for own in lengths]
     asked_for = (*asked_for, Question(length="6x", depths=1, distractors=2))
-    recipe = small(claims.MillionTokens, questions=asked_for).recipes[Tier.QUICK]
+    recipe = small("million-tokens", questions=asked_for).recipes[Tier.QUICK]
     right = [0]
     found = recipe.answers(BEST, 0)
     assert asked == ["1x"] and found["6x among 2"] == [Count(0, 1)]
@@ -134,27 +137,29 @@ def test_two_lengths_without_an_answer_end_one_haystack_only(runs, monkeypatch):
         asked.append(own.name)
         return [Count(own.length == "1x" or own.haystack == "words", 1)]
 
-    monkeypatch.setattr(claims, "ask", answered)
+    monkeypatch.setattr(passkeys, "ask", answered)
     some = [Question(length=own, depths=1) for own in ("1x", "2x", "3x", "4x")]
     some += [Question(length="5x", depths=1, haystack="words")]
-    small(claims.MillionTokens, questions=tuple(some)).recipes[Tier.QUICK].answers(BEST, 0)
+    small("million-tokens", questions=tuple(some)).recipes[Tier.QUICK].answers(BEST, 0)
     assert asked == ["1x", "2x", "3x", "5x in words"]
 
 
 def test_needles_are_never_next_to_the_question(monkeypatch):
     seen = {}
     monkeypatch.setattr(
-        claims, "passkey", lambda model, length, **own: seen.update(own) or Answers(lr=1, found={})
+        passkeys,
+        "passkey",
+        lambda model, length, **own: seen.update(own) or Answers(lr=1, found={}),
     )
     monkeypatch.setattr(Answers, "cells", [], raising=False)
-    claims.ask(None, Question(length="2x", depths=4), None, 0, None)
+    passkeys.ask(None, Question(length="2x", depths=4), None, 0, None)
     assert seen["depths"] == [0, 0.25, 0.5, 0.75]
 
 
 def test_the_rate_is_that_of_the_lowest_loss_on_a_seed_of_its_own(runs):
-    recipe = small(
-        claims.League, variants=(BEST, "RoPE"), rates=(1e-9, 0.05), tuning_steps=3
-    ).recipes[Tier.QUICK]
+    recipe = small("league", variants=(BEST, "RoPE"), rates=(1e-9, 0.05), tuning_steps=3).recipes[
+        Tier.QUICK
+    ]
     trained = recipe.trainings(7)
     assert {own.config.seed for own in trained.values()} == {TUNING_SEED}
     assert recipe.rate_of(BEST) == 0.05
@@ -180,7 +185,7 @@ def test_ratios_and_smallest_shapes():
 
 @pytest.mark.parametrize(("variant", "moves"), [(BEST, True), (FROZEN, False)])
 def test_frozen_priors_stay_and_slow_ones_move(runs, variant, moves):
-    recipe = small(claims.FrozenPriors).recipes[Tier.QUICK]
+    recipe = small("frozen-priors").recipes[Tier.QUICK]
     model = open_language(recipe.training_of(variant, 0).train())
     before = recipe.language(variant).build(model.tokenizer, 0)
     slow = [
@@ -193,10 +198,10 @@ def test_frozen_priors_stay_and_slow_ones_move(runs, variant, moves):
 
 
 def test_heads_made_local_are_those_of_the_smallest_shape_or_the_next(runs):
-    recipe = small(claims.BamFarHeads).recipes[Tier.QUICK]
+    recipe = small("bam-far-heads").recipes[Tier.QUICK]
     for variant, expected in ((FAR_LOCAL, [1, 1, 2, 3]), (OTHERS_LOCAL, [0, 1, 1, 1])):
         model = recipe.model(PUBLISHED, 0, recipe.length)
-        priors = claims.learned_priors(model)
+        priors = learned_priors(model)
         priors[0].theta_beta.data = torch.tensor([0.0, 7.0, 2.0, 7.0])
         priors[1].theta_beta.data = torch.tensor([3.0, 7.0, 1.0, 7.0])
         make_local(model, VARIANTS[variant].made_local)
@@ -207,7 +212,7 @@ def test_heads_made_local_are_those_of_the_smallest_shape_or_the_next(runs):
 
 
 def test_scalings_of_rope_do_nothing_at_the_training_length():
-    recipe = claims.League.recipes[Tier.FULL]
+    recipe = find_study("league").recipes[Tier.FULL]
     torch.manual_seed(0)
     tokens = torch.randint(60, (1, 32))
     logits = {}
@@ -225,7 +230,7 @@ def test_scalings_of_rope_do_nothing_at_the_training_length():
 
 
 def test_more_variants_and_seeds_leave_what_was_measured(runs, tmp_path):
-    study = small(claims.FrozenPriors, text=0)
+    study = small("frozen-priors", text=0)
     job = MeasurementJob(study, Tier.QUICK, 0, tmp_path, BEST)
     job.run()
     recipe = study.recipes[Tier.QUICK]

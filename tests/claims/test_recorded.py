@@ -22,11 +22,11 @@ def ledger(tmp_path_factory):
     ("others", "firm"),
     [(0, {"good/effect", "paper/effect", "paper/alone"}), (20, {"good/effect"})],
 )
-def test_the_family_is_all_that_is_registered_measured_or_not(ledger, monkeypatch, others, firm):
+def test_the_family_is_all_that_is_registered(ledger, tmp_path, monkeypatch, others, firm):
     many = tuple(statement(name=f"s{number}") for number in range(others))
     studies = [toy("good", level=200.0), paper(), toy("later", statements=many)]
-    monkeypatch.setattr(registry, "_classes", {own.claim.id: type(own) for own in studies})
-    monkeypatch.setattr(module, "listed", lambda: [(own.claim, []) for own in studies])
+    monkeypatch.setattr(registry, "_studies", {own.claim.id: own for own in studies})
+    monkeypatch.setattr(registry, "FOLDER", tmp_path)
     assert standing(ledger) == firm
 
 

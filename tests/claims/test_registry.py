@@ -44,7 +44,7 @@ def write(name, text):
 @pytest.fixture
 def empty(monkeypatch, tmp_path):
     all_studies()  # a study file registers once per process: not into the dict we take away again
-    monkeypatch.setattr(registry, "_classes", {})
+    monkeypatch.setattr(registry, "_studies", {})
     monkeypatch.setattr(registry, "FOLDER", tmp_path)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from bayesattn.commands.main import main
 from bayesattn.models.open import open_language
-from bayesattn.training import LANGUAGE_RECIPES, Run, loop
+from bayesattn.training import Run, loop
+from bayesattn.training.recipes import LANGUAGE_RECIPES
 from tests.training.language_toy import STEPS
 
 SMALL = ["--size", "nano", "--layers", "1", "--width", "16", "--heads", "2", "--length", "112"]

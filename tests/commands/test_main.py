@@ -37,7 +37,7 @@ def studies(monkeypatch):
     monkeypatch.setattr("bayesattn.ledger.engines.default_workers", lambda: 1)
 
     def use(*toys):
-        monkeypatch.setattr(registry, "_classes", {t.claim.id: type(t) for t in toys})
+        monkeypatch.setattr(registry, "_studies", {t.claim.id: t for t in toys})
         monkeypatch.setattr(registry, "FOLDER", Path("no claims of ours"))
 
     use(toy("good"), toy("wrong", level=-20.0))

@@ -1,3 +1,4 @@
+import errno
 import json
 import math
 import os
@@ -59,7 +60,7 @@ def test_a_crash_while_writing_leaves_the_old_ledger(path, records, monkeypatch)
     before = path.read_bytes()
 
     def full_disk(fd):
-        raise OSError("No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="No space"):

@@ -247,9 +247,7 @@ def test_no_room(folder, monkeypatch):
     config = AutoConfig.for_model("llama")
     huge = planning.describe(config, "huge")
     assert huge.parameters == 6_738_415_616 and huge.memory > 25 * GIBIBYTE
-    with pytest.raises(
-        SourceError, match="read it layer by layer with --stream, free some"
-    ):
+    with pytest.raises(SourceError, match="read it layer by layer with --stream, free some"):
         huge.require_room()
 
 

@@ -144,7 +144,7 @@ def test_the_quick_tier_says_which_way_it_points_and_what_is_recorded(tmp_path, 
 
 def test_a_row_of_another_registration_does_not_count(ledger, folder, monkeypatch):
     study = toy("good", statements=(statement(limit=6.0),))
-    monkeypatch.setattr(registry, "_classes", {"good": type(study)})
+    monkeypatch.setattr(registry, "_studies", {"good": study})
     found = rows_of(Page(render(Ledger({"good": ledger.records["good"]}), folder)))
     assert found[1] == "good The effect is large. not measured yet one toy"
 

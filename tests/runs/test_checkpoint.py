@@ -8,8 +8,8 @@ import torch
 from safetensors import SafetensorError
 
 from bayesattn import files
-from bayesattn.errors import WriteError
-from bayesattn.runs import DamagedCheckpointError, checkpoint
+from bayesattn.errors import DamagedCheckpointError, WriteError
+from bayesattn.runs import checkpoint
 from bayesattn.runs.checkpoint import (
     checkpoint_steps_in,
     last_good_checkpoint,

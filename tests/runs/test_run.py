@@ -3,7 +3,8 @@ import platform
 
 import pytest
 
-from bayesattn.training import Run, RunError, WriteError
+from bayesattn.errors import RunError, WriteError
+from bayesattn.training import Run
 from tests.training.toy import toy_config, toy_train
 
 

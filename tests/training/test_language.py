@@ -7,9 +7,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from bayesattn.corpora import CorpusError, fingerprint, load_tokenizer
+from bayesattn.errors import RunError
 from bayesattn.files import parse
 from bayesattn.models.open import open_language
-from bayesattn.training import Run, RunError, train_language, train_tunnel
+from bayesattn.training import Run, train_language, train_tunnel
 from bayesattn.training.language import LanguageTask, make_task
 from tests.training.language_toy import STEPS, toy_language, toy_run, toy_training, write_corpus
 from tests.training.test_tunnel import SMALL, TUNNEL, config

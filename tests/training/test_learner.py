@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bayesattn.training import TrainingError
+from bayesattn.errors import TrainingError
 from bayesattn.training.learner import Learner
 from bayesattn.training.machine import make_accelerator
 from bayesattn.tunnels import TUNNELS

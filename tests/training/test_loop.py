@@ -4,15 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from bayesattn.training import (
-    DivergedError,
-    Run,
-    checkpoint_steps,
-    loop,
-    train,
-    warmup_stable_decay,
-)
-from bayesattn.training.schedule import step_seed
+from bayesattn.errors import DivergedError
+from bayesattn.training import Run, loop
+from bayesattn.training.loop import train
+from bayesattn.training.schedule import checkpoint_steps, step_seed, warmup_stable_decay
 from tests.training.toy import ToyTask, toy_config, toy_model, toy_train
 
 
@@ -141,7 +136,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "save", slow_save)
     toy_train(tmp_path / "run", toy_config(steps=600, log_every=1, checkpoint_every=None))
     assert saved[0] == 0 and saved[-1] == 600
-    assert 3 < len(saved) < 10
+    assert 3 < len(saved) <= 10
 
 
 def test_dynamics_are_kept(tmp_path):

@@ -1,7 +1,15 @@
 import pytest
 
-from bayesattn.training import LANGUAGE_RECIPES, machine
-from bayesattn.training.recipes import PAPER_SIZES, code, paper, published, small, tiny
+from bayesattn.training import machine
+from bayesattn.training.recipes import (
+    LANGUAGE_RECIPES,
+    PAPER_SIZES,
+    code,
+    paper,
+    published,
+    small,
+    tiny,
+)
 
 
 @pytest.mark.parametrize("name", LANGUAGE_RECIPES)

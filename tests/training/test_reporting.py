@@ -8,7 +8,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from rich.console import Console
 
-from bayesattn.training import TrainConfig, TrainingError, reporting, train_tunnel
+from bayesattn.errors import TrainingError
+from bayesattn.training import TrainConfig, reporting, train_tunnel
 from bayesattn.training.reporting import Bar, require_tracker, show_plan, tracking
 from tests.training.test_tunnel import SMALL, TUNNEL, config
 from tests.training.toy import timeless, toy_config, toy_train

@@ -2,8 +2,13 @@ import math
 
 import pytest
 
-from bayesattn.training import TrainConfig, checkpoint_steps, warmup_stable_decay
-from bayesattn.training.schedule import evaluation_interval, warmup_cosine
+from bayesattn.training import TrainConfig
+from bayesattn.training.schedule import (
+    checkpoint_steps,
+    evaluation_interval,
+    warmup_cosine,
+    warmup_stable_decay,
+)
 
 
 def test_the_learning_rate_rises_stays_and_falls():
@@ -51,12 +56,6 @@ def test_short_trainings_have_the_same_story_in_less_time():
     assert checkpoint_steps(500) == [*range(0, 100, 10), *range(100, 501, 50)]
     assert checkpoint_steps(3) == [0, 1, 2, 3]
     assert checkpoint_steps(1) == [0, 1]
-
-
-def test_sparse_checkpoints_double():
-    assert checkpoint_steps(6400, "sparse") == [0, 100, 200, 400, 800, 1600, 3200, 6400]
-    with pytest.raises(ValueError, match="style must be sparse or dense, not 'x'"):
-        checkpoint_steps(10, "x")
 
 
 @pytest.mark.parametrize(("steps", "every"), [(1, 50), (1000, 50), (1001, 51), (2000, 100)])

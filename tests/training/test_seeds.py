@@ -1,8 +1,7 @@
 import torch
 
 from bayesattn.evals.fidelity import EVAL_SEED
-from bayesattn.training import WATCH_SEED
-from bayesattn.training.schedule import MASK, _mix, step_seed
+from bayesattn.training.schedule import MASK, WATCH_SEED, _mix, step_seed
 
 
 def draw(seed):

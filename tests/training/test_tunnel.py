@@ -5,9 +5,10 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
+from bayesattn.errors import RunError
 from bayesattn.models.architectures import LSTM, Transformer, build
 from bayesattn.models.open import open_tunnel
-from bayesattn.training import Run, RunError, TrainConfig, TunnelTask, train_tunnel
+from bayesattn.training import Run, TrainConfig, TunnelTask, train_tunnel
 from bayesattn.training.schedule import WATCH_SEED
 from bayesattn.tunnels import HMM, Bijection
 

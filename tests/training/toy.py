@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from bayesattn.training import Run, TrainConfig, train
+from bayesattn.training import Run, TrainConfig
+from bayesattn.training.loop import train
 
 TRUTH = torch.linspace(-1, 1, 4)
 

@@ -9,7 +9,6 @@ import torch
 
 from bayesattn import zoo
 from bayesattn.commands import main as cli
-from bayesattn.commands.ship import language_command, ship, ship_language, train_command
 from bayesattn.commands.train import LanguageTrain, TunnelTrain
 from bayesattn.evals.fidelity import measure
 from bayesattn.evals.passkey import passkey
@@ -23,6 +22,7 @@ from bayesattn.training.language import train_language
 from bayesattn.training.recipes import LANGUAGE_RECIPES
 from bayesattn.training.tunnel import parse_config
 from bayesattn.tunnels import HMM, Bijection
+from tests.zoo.ship import language_command, ship, ship_language, train_command
 
 
 @pytest.mark.parametrize("name", zoo.names())

@@ -1,18 +1,12 @@
 """The claims that train language models: how far they find a passkey, and at what perplexity.
 
-    found(variant, question)    prompts whose five digits are all right, of so many
-    bits(variant)               of perplexity on held-out text at the training length
-
-A claim is a table: which variants are trained (its file), what they are asked (its file), and which
-of these numbers a statement is about (here). Needles stand at depths 0, 1/n, 2/n … of n prompts, so
-never next to the question. Only variants that find .95 of them at the training length count.
-
-The training mixture has passkey prompts, up to the training length; the authors' had none.
+A claim is a table: which variants are trained and what they are asked (its file), and which of
+these numbers a statement is about (here).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -23,127 +17,15 @@ from bayesattn.claims.language_models import (
     OTHERS_LOCAL,
     PUBLISHED,
     VARIANTS,
-    LanguageRecipe,
     learned_priors,
     shapes,
 )
 from bayesattn.claims.panels import panels
+from bayesattn.claims.passkeys import Answers, PasskeyRecipe, Question, share, total
 from bayesattn.claims.registry import register
-from bayesattn.corpora import NeedleMaker
-from bayesattn.corpora.haystacks import Filler
-from bayesattn.evals.lengths import one_length
-from bayesattn.evals.passkey import passkey
-from bayesattn.evals.perplexity import held_out, perplexity
 from bayesattn.figures.league import draw_depths, draw_league, draw_shapes
 from bayesattn.ledger.study import Exhibit, PartedStudy, Picture, Tier
-from bayesattn.ledger.typed import Stored
-from bayesattn.models.open import LanguageModel
 from bayesattn.verdicts import Count, Value
-
-LEARNT = 0.95
-"""Share of passkeys at the training length without which nothing is asked farther away."""
-INSIDE = "1x"
-FAILURES = 2
-"""After so many lengths in a row without a correct answer longer ones count as not found."""
-
-
-class Question(Stored):
-    """Prompts of one length."""
-
-    length: str
-    """In training lengths, such as 64x."""
-    depths: int = 10
-    """Prompts, each with its needle at a depth of its own."""
-    haystack: Filler = "repeated"
-    distractors: int = 0
-
-    @property
-    def name(self) -> str:
-        others = f" among {self.distractors}" if self.distractors else ""
-        where = "" if self.haystack == "repeated" else f" in {self.haystack}"
-        return f"{self.length}{where}{others}"
-
-    @property
-    def factor(self) -> float:
-        return float(self.length.removesuffix("x"))
-
-
-class PasskeyRecipe(LanguageRecipe):
-    """Models, and what they are asked."""
-
-    questions: tuple[Question, ...] = ()
-    """The first one is at the training length."""
-    text: int = 0
-    """Held-out sequences of the training length that are read for perplexity, at most."""
-    tolerance: float | None = None
-    """Share of the posterior that attention may leave out where there is a prior to prove it by."""
-
-    def answers(self, variant: str, seed: int) -> dict[str, list[Count]]:
-        """By question, one count for each depth."""
-        found: dict[str, list[Count]] = {}
-        makers: dict[Any, NeedleMaker] = {}
-        missed: dict[Any, int] = {}
-        # without a prior nothing can be left out, and looking for it costs time
-        config = self.language(variant)
-        tolerance = None if config.prior == "uniform" or config.forget else self.tolerance
-        for own in sorted(self.questions, key=lambda own: own.factor):
-            kind = (own.haystack, own.distractors)
-            ablated = VARIANTS[variant].made_local is not None
-            learnt = ablated or own.length == INSIDE or share(found[INSIDE]) >= LEARNT
-            if not learnt or missed.get(kind, 0) == FAILURES:
-                found[own.name] = [Count(0, 1)] * own.depths
-                continue
-            model = self.model(variant, seed, one_length(own.length, self.length))
-            if kind not in makers:
-                makers[kind] = NeedleMaker(
-                    model.tokenizer, haystack=own.haystack, distractors=own.distractors
-                )
-            found[own.name] = ask(model, own, makers[kind], seed, tolerance)
-            missed[kind] = 0 if share(found[own.name]) else missed.get(kind, 0) + 1
-        return found
-
-    def perplexity(self, variant: str, seed: int) -> float | None:
-        """Of pieces of held-out text as long as a training sequence; None if it is not asked."""
-        if not self.text:
-            return None
-        model = self.model(variant, seed, self.length)
-        pieces = held_out(self.corpus, model.tokenizer, self.length, self.text)
-        return perplexity(model, pieces).by_length()[-1]["perplexity"]
-
-
-def ask(
-    model: LanguageModel, own: Question, maker: NeedleMaker, seed: int, tolerance: float | None
-) -> list[Count]:
-    depths = [at / own.depths for at in range(own.depths)]
-    found = passkey(
-        model, own.length, depths=depths, samples=1, seed=seed, tolerance=tolerance, maker=maker
-    )
-    return [Count(cell.correct, cell.total) for cell in found.cells]
-
-
-def total(counts: Sequence[Count]) -> Count:
-    return Count(sum(own.successes for own in counts), sum(own.trials for own in counts))
-
-
-def share(counts: Sequence[Count]) -> float:
-    return total(counts).successes / total(counts).trials
-
-
-class Answers(Stored):
-    """What one model said."""
-
-    lr: float
-    """Learning rate it was trained at."""
-    found: Mapping[str, list[Count]]
-    """By question, for each depth."""
-    perplexity: float | None = None
-    shapes: list[float] | None = None
-    """β of every head, of a learned prior."""
-
-    @property
-    def learnt(self) -> bool:
-        return INSIDE not in self.found or share(self.found[INSIDE]) >= LEARNT
-
 
 Found = Mapping[int, Mapping[str, Answers]]
 """By seed and variant."""
@@ -204,10 +86,60 @@ class Smallest:
         return Value(min(own.shapes), 0.0, learnt=own.learnt)
 
 
+def _finds(*names: str) -> dict[str, Finds]:
+    """A statement about the best variant for each question, named after it."""
+    return {f"finds-{name.replace(' ', '-')}": Finds(BEST, name) for name in names}
+
+
+RIVALS = ("NoPE + SSMax", "ALiBi", "ALiBi + SSMax", "RoPE", "RoPE, NoPE last")
+STATED: dict[str, Mapping[str, Finds | Reads | Smallest]] = {
+    "million-tokens": {
+        **_finds("64x", "512x", "2048x", "8192x", "512x in words", "512x in text"),
+        **_finds("2048x in words", "2048x in text", "64x among 3"),
+    },
+    "bam-retrieval": {
+        "published": Finds(PUBLISHED, "64x"),
+        "published-far": Finds(PUBLISHED, "512x"),
+        "lead-alibi": Finds(PUBLISHED, "64x", "ALiBi"),
+        "lead-rope": Finds(PUBLISHED, "64x", "RoPE"),
+        "ours-lead-alibi": Finds(BEST, "512x", "ALiBi"),
+        "ours-lead-rope": Finds(BEST, "512x", "RoPE"),
+        "ours-lead-strongest": Finds(BEST, "512x", RIVALS),
+    },
+    "bam-init": {
+        f"lead-{name}": Finds(PUBLISHED, "64x", f"GGD {name} + SSMax")
+        for name in ("alibi", "sampled", "mixed")
+    },
+    "bam-perplexity": {"alibi": Reads(PUBLISHED, "ALiBi"), "rope": Reads(PUBLISHED, "RoPE")},
+    # heads with β < 0 are made local, or others
+    "bam-far-heads": {
+        "emerge": Smallest(PUBLISHED),
+        "needed": Finds(OTHERS_LOCAL, "16x", FAR_LOCAL, of=PUBLISHED),
+    },
+    # one model, read with the horizon and without
+    "ssmax-horizon": {
+        "farther-128x": Finds(BEST, "128x", f"{BEST}, no horizon"),
+        "farther-512x": Finds(BEST, "512x", f"{BEST}, no horizon"),
+        "inside": Reads(BEST, f"{BEST}, no horizon"),
+    },
+    # priors that never move, beside slow ones
+    "frozen-priors": {
+        "as-far": Finds(f"{BEST}, frozen", "512x", BEST),
+        "as-well": Reads(f"{BEST}, frozen", BEST),
+    },
+    # every encoding on equal terms
+    "league": {
+        "first": Finds(
+            BEST, "512x", tuple(name for name in VARIANTS if not name.startswith("GGD"))
+        ),
+        "million": Finds(BEST, "8192x"),
+    },
+}
+"""What each claim states."""
+
+
 class LanguageStudy(PartedStudy[PasskeyRecipe, Answers]):
     """A table of statements over variants, which are measured one by one."""
-
-    stated: ClassVar[Mapping[str, Finds | Reads | Smallest]]
 
     def parts(self, tier: Tier) -> Sequence[str]:
         return self.recipes[tier].variants
@@ -223,7 +155,7 @@ class LanguageStudy(PartedStudy[PasskeyRecipe, Answers]):
         )
 
     def values(self, tier: Tier, one: Mapping[str, Answers]) -> Mapping[str, Value]:
-        return {name: own.value(one) for name, own in self.stated.items()}
+        return {name: own.value(one) for name, own in STATED[self.claim.id].items()}
 
     def draw(self, tier: Tier, found: Found) -> list[Picture]:
         recipe = self.recipes[tier]
@@ -318,101 +250,5 @@ def _draw_perplexities(recipe: PasskeyRecipe, found: Found) -> Picture:
     return Picture("perplexity", figure, caption, f"{caption} Their mean is {mean:.3g}.")
 
 
-def _finds(*names: str, variant: str = BEST) -> dict[str, Finds]:
-    """A statement for each question, named after it."""
-    return {f"finds-{name.replace(' ', '-')}": Finds(variant, name) for name in names}
-
-
-@register("million-tokens")
-class MillionTokens(LanguageStudy):
-    """The recipe `tiny` in three haystacks and among distractors."""
-
-    stated: ClassVar = _finds(
-        "64x",
-        "512x",
-        "2048x",
-        "8192x",
-        "512x in words",
-        "512x in text",
-        "2048x in words",
-        "2048x in text",
-        "64x among 3",
-    )
-
-
-RIVALS = ("NoPE + SSMax", "ALiBi", "ALiBi + SSMax", "RoPE", "RoPE, NoPE last")
-
-
-@register("bam-retrieval")
-class BamRetrieval(LanguageStudy):
-    """The published setting, and the recipe `tiny` beside rivals."""
-
-    stated: ClassVar = {
-        "published": Finds(PUBLISHED, "64x"),
-        "published-far": Finds(PUBLISHED, "512x"),
-        "lead-alibi": Finds(PUBLISHED, "64x", "ALiBi"),
-        "lead-rope": Finds(PUBLISHED, "64x", "RoPE"),
-        "ours-lead-alibi": Finds(BEST, "512x", "ALiBi"),
-        "ours-lead-rope": Finds(BEST, "512x", "RoPE"),
-        "ours-lead-strongest": Finds(BEST, "512x", RIVALS),
-    }
-
-
-@register("bam-init")
-class BamInit(LanguageStudy):
-    """The published setting from four initialisations."""
-
-    stated: ClassVar = {
-        f"lead-{name}": Finds(PUBLISHED, "64x", f"GGD {name} + SSMax")
-        for name in ("alibi", "sampled", "mixed")
-    }
-
-
-@register("bam-perplexity")
-class BamPerplexity(LanguageStudy):
-    """Text alone."""
-
-    stated: ClassVar = {"alibi": Reads(PUBLISHED, "ALiBi"), "rope": Reads(PUBLISHED, "RoPE")}
-
-
-@register("bam-far-heads")
-class BamFarHeads(LanguageStudy):
-    """The published setting; then heads with β < 0 are made local, or others."""
-
-    stated: ClassVar = {
-        "emerge": Smallest(PUBLISHED),
-        "needed": Finds(OTHERS_LOCAL, "16x", FAR_LOCAL, of=PUBLISHED),
-    }
-
-
-@register("ssmax-horizon")
-class SsmaxHorizon(LanguageStudy):
-    """One model, read with the horizon and without."""
-
-    stated: ClassVar = {
-        "farther-128x": Finds(BEST, "128x", f"{BEST}, no horizon"),
-        "farther-512x": Finds(BEST, "512x", f"{BEST}, no horizon"),
-        "inside": Reads(BEST, f"{BEST}, no horizon"),
-    }
-
-
-@register("frozen-priors")
-class FrozenPriors(LanguageStudy):
-    """Priors that never move, beside slow ones."""
-
-    stated: ClassVar = {
-        "as-far": Finds(f"{BEST}, frozen", "512x", BEST),
-        "as-well": Reads(f"{BEST}, frozen", BEST),
-    }
-
-
-@register("league")
-class League(LanguageStudy):
-    """Every encoding on equal terms."""
-
-    stated: ClassVar = {
-        "first": Finds(
-            BEST, "512x", tuple(name for name in VARIANTS if not name.startswith("GGD"))
-        ),
-        "million": Finds(BEST, "8192x"),
-    }
+for _name in STATED:
+    register(_name)(LanguageStudy)

@@ -17,7 +17,7 @@ from bayesattn.checks import registered
 from bayesattn.errors import UserError
 from bayesattn.evals.fidelity import measure
 from bayesattn.files import read_json, write_json
-from bayesattn.ledger.trained import DIGITS, TunnelTraining, keyed_folder
+from bayesattn.ledger.trained import DIGITS, TunnelTraining
 from bayesattn.ledger.typed import Stored, from_plain, to_plain
 from bayesattn.models.architectures import Transformer
 from bayesattn.models.open import open_tunnel
@@ -75,9 +75,8 @@ class BankTraining(TunnelTraining):
     name: str
 
     @property
-    def folder(self) -> Path:
-        kind = f"bank/{self.name}-{self.config.seed}"
-        return keyed_folder(kind, self.tunnel, self.architecture, self.config)
+    def kind(self) -> str:
+        return f"bank/{self.name}-{self.config.seed}"
 
     def train(self) -> Run:
         """Its run, found or trained now; the fidelity is measured at the end."""
@@ -154,12 +153,11 @@ def digest(name: str) -> str:
     return training(name, 0).folder.name[-DIGITS:]
 
 
-def registered_training(model: str, seed: int) -> BankTraining:
-    """The trained model that a claim registered as "NAME HASH"; a sentence if it is not there."""
-    name, _, own = model.partition(" ")
-    if (now := digest(name)) != own:
+def registered_training(name: str, registered: str, seed: int) -> BankTraining:
+    """The model `name` that a claim registered with its digest; a sentence if it is not there."""
+    if (now := digest(name)) != registered:
         raise UserError(
-            f"The bank trains {name} in another way now ({now}) than was registered ({own}): "
-            "register a new version of the claim."
+            f"The bank trains {name} in another way now ({now}), and {registered} was registered: "
+            "register a new version of the claim, or restore the bank."
         )
     return training(name, seed).found()

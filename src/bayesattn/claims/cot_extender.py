@@ -26,7 +26,6 @@ from bayesattn.evals.chains import (
     Bayes,
     Overwriting,
     Tracking,
-    knee,
     measure_hops,
     measure_overwriting,
     measure_tracking,
@@ -135,10 +134,6 @@ class Arm(Stored):
     """None without a scratch."""
     order_by_entropy: float | None
     """None without a scratch."""
-
-    @property
-    def knee(self) -> int:
-        return knee(self.error)
 
 
 class Chains(Stored):

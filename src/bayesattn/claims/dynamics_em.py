@@ -112,9 +112,6 @@ class Speeds(Stored):
     """log2 of how many times as fast as SGD, rates tuned."""
 
 
-Found = Mapping[int, Speeds]
-
-
 @register("dynamics-em")
 class DynamicsEM(Study[EMRecipe, Speeds]):
     """One head on a sticky Markov chain, trained by five schedules."""
@@ -187,7 +184,7 @@ class DynamicsEM(Study[EMRecipe, Speeds]):
             "attention-fast": tuned(QUERIES_AND_KEYS),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Speeds]) -> list[Picture]:
         recipe = self.recipes[tier]
         figure, (losses, sweep) = panels(2, size=(8.5, 3.6))
         lowest = math.inf

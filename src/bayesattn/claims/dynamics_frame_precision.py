@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bayesattn.claims.geometry import NEVER, GeometryRecipe, Looked, finished_run
+from bayesattn.claims.geometry import NEVER, GeometryRecipe, Looked
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Exhibit, Picture, Study, Tier, Value
@@ -57,9 +57,6 @@ class Settling(Looked):
     """Attention and values after `late_step`, where 1 is as far as another seed's end."""
 
 
-Found = Mapping[int, Settling]
-
-
 @register("dynamics-frame-precision")
 class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
     """Follows attention, values and error through the checkpoints of trainings."""
@@ -74,7 +71,7 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
     def measure(self, tier: Tier, seed: int) -> Settling:
         recipe = self.recipes[tier]
         own, other = (recipe.training(NEVER, one) for one in (seed, sibling(seed)))
-        run, ended = finished_run(own), finished_run(other)
+        run, ended = own.train(), other.train()
         count = min(SEQUENCES, recipe.sequences)
         drift, late = measure_drift(run, sequences=count), late_step(run)
         return Settling(
@@ -103,7 +100,7 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
             "late-drift": Value(late[VALUES] / late[ATTENTION], late[ATTENTION], one.learnt),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Settling]) -> list[Picture]:
         figure, both = panels(2, size=(8, 3), sharey=True)
         steps = next(iter(found.values())).steps
         titles = {
@@ -121,7 +118,7 @@ class DynamicsFramePrecision(Study[GeometryRecipe, Settling]):
         both[1].legend(fontsize=8)
         return [Picture("settling", figure, CAPTION, "Falling curves over the steps, two panels.")]
 
-    def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
+    def exhibits(self, tier: Tier, found: Mapping[int, Settling]) -> list[Exhibit]:
         seeds = [one.training for one in found.values()]
         data = {
             "x": next(iter(found.values())).steps,

@@ -140,14 +140,16 @@ class GradientLawStudy(Study[LawRecipe, Law]):
 
     def draw(self, tier: Tier, found: Mapping[int, Law]) -> list[Picture]:
         figure, (heads, steps) = panels(2, size=(8, 3.6), width_ratios=(3, 2))
-        places = _places(found)
+        laws = list(found.values())
+        places = {name: _pooled([law.places[name] for law in laws]) for name in laws[0].places}
         for row, place in enumerate(places.values()):
             for colour, values in enumerate((place.law, place.all_wrong)):
                 spread = np.linspace(-0.3, 0.3, len(values)) + row
                 heads.plot(np.maximum(values, FLOOR), spread, ".", color=f"C{colour}", ms=4)
         heads.axvline(TOLERANCE, color="grey", ls=":")
         heads.set(xscale="log", xlabel="largest relative difference, one point per head")
-        heads.set_yticks(range(len(places)), [_folded(place) for place in places], fontsize=8)
+        names = [place.replace(", ", ",\n") for place in places]
+        heads.set_yticks(range(len(places)), names, fontsize=8)
         heads.set_title("law (left), wrong laws (right)", fontsize=10)
         shares = np.mean([one.unexplained for one in found.values()], 0)
         steps.plot(ETAS, shares, "o-")
@@ -194,7 +196,7 @@ class DynamicsValues(GradientLawStudy):
         found = head_dynamics(model, batch, layer)
         truth = autograd.value_gradient(model, batch, layer)
         wrong = {
-            name: _by_value(alpha.mT @ found.upstream, found.kv_heads)
+            name: (alpha.mT @ found.upstream).unflatten(1, (found.kv_heads, -1)).sum(2)
             for name, alpha in _wrong_weights(found).items()
         }
         return Sides(found.value_gradient, truth, wrong)
@@ -210,11 +212,6 @@ def _routing_sides(routing: Routing, truth: Tensor, generator: Generator) -> Sid
         * shuffled(routing.advantage, routing.visible, generator),
     }
     return Sides(routing.score_gradient, truth, wrong)
-
-
-def _by_value(heads: Tensor, kv_heads: int) -> Tensor:
-    """[B, heads, T, d] as the sum of those that share a value."""
-    return heads.reshape(len(heads), kv_heads, -1, *heads.shape[2:]).sum(2)
 
 
 def _wrong_weights(routing: Routing) -> dict[str, Tensor]:
@@ -271,15 +268,6 @@ def _pooled(places: Sequence[Place]) -> Place:
             for name in places[0].wrong
         },
     )
-
-
-def _places(found: Mapping[int, Law]) -> dict[str, Place]:
-    laws = list(found.values())
-    return {name: _pooled([law.places[name] for law in laws]) for name in laws[0].places}
-
-
-def _folded(text: str) -> str:
-    return text.replace(", ", ",\n")
 
 
 def shuffled(x: Tensor, visible: Tensor | None, generator: Generator) -> Tensor:

@@ -39,7 +39,9 @@ def belief_exhibit(model: Predictor, tunnel: Tunnel, *, title: str, caption: str
         }
         for at in range(SEQUENCES)
     ]
-    data = {"outcomes": _outcomes(tunnel), "sequences": sequences}
+    sign = "v" if isinstance(tunnel, Bijection) else ""
+    outcomes = [f"{sign}{at}" for at in range(tunnel.outcomes)]
+    data = {"outcomes": outcomes, "sequences": sequences}
     return Exhibit(kind="beliefs", title=title, caption=caption, data=data)
 
 
@@ -82,10 +84,6 @@ def heatmap_exhibit(
         **({} if limits is None else {"range": list(limits)}),
     }
     return Exhibit(kind="heatmap", title=title, caption=caption, data=data)
-
-
-def _outcomes(tunnel: Tunnel) -> list[str]:
-    return [f"v{at}" if isinstance(tunnel, Bijection) else str(at) for at in range(tunnel.outcomes)]
 
 
 def _tokens(tunnel: Tunnel, row: Tensor) -> list[str]:

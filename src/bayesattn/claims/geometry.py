@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from bayesattn import zoo
-from bayesattn.claims import bank, tunnel_bijection, tunnel_hmm
-from bayesattn.errors import UserError
+from bayesattn.claims import tunnel_bijection, tunnel_hmm
+from bayesattn.claims.bank import registered_training
 from bayesattn.ledger.study import PartedStudy, Recipe, Tier
 from bayesattn.ledger.trained import TunnelTraining
 from bayesattn.ledger.typed import Stored
@@ -42,16 +42,10 @@ class GeometryRecipe(Recipe):
     """By part, a model of the bank and the digest of its recipe; None: the small models."""
 
     def training(self, part: str, seed: int) -> TunnelTraining:
-        """How the model of one part is, or was, trained."""
+        """How the model of one part is, or was, trained; of the bank only what is there."""
         if self.bank is None:
             return _small_training(part, seed)
-        name, digest = self.bank[part]
-        if bank.digest(name) != digest:
-            raise UserError(
-                f"{name} of the bank has the recipe {bank.digest(name)}, and {digest} was "
-                "registered: register a new version of the claim, or restore the bank."
-            )
-        return bank.training(name, seed)
+        return registered_training(*self.bank[part], seed)
 
 
 class Looked(Stored):
@@ -103,27 +97,19 @@ class GeometryStudy(PartedStudy[GeometryRecipe, P]):
     def trained(self, tier: Tier, part: str, seed: int) -> TrainedModel:
         """One of the bank, one that comes along, or one that is trained now."""
         recipe = self.recipes[tier]
-        return trained_model(recipe.training(part, seed), recipe.sequences)
+        wanted = recipe.training(part, seed)
+        initial = build(wanted.architecture, wanted.tunnel, wanted.config.seed).eval()
+        batch = held_out(wanted.tunnel, recipe.sequences)
+        return TrainedModel(_shipped(wanted) or wanted.model(), initial, wanted.tunnel, batch)
+
+    @staticmethod
+    def each(found: Mapping[int, Mapping[str, P]], part: str) -> list[P]:
+        """Of every seed."""
+        return [one[part] for one in found.values()]
 
     @abstractmethod
     def look(self, trained: TrainedModel) -> P:
         """What is found in one model."""
-
-
-def trained_model(wanted: TunnelTraining, sequences: int) -> TrainedModel:
-    initial = build(wanted.architecture, wanted.tunnel, wanted.config.seed).eval()
-    shipped = None if isinstance(wanted, bank.BankTraining) else _shipped(wanted)
-    model = shipped or open_tunnel(finished_run(wanted))[0]
-    return TrainedModel(model, initial, wanted.tunnel, held_out(wanted.tunnel, sequences))
-
-
-def finished_run(wanted: TunnelTraining) -> Run:
-    """Of the bank only if it is there; any other is trained now if it is not."""
-    return (wanted.found() if isinstance(wanted, bank.BankTraining) else wanted).train()
-
-
-def each(found: Mapping[int, Mapping[str, P]], part: str) -> list[P]:
-    return [one[part] for one in found.values()]
 
 
 def average(values: Iterable[float]) -> float:

@@ -11,15 +11,7 @@ else looks at other positions; the second says who writes the answer, whoever ca
 from collections.abc import Mapping
 
 from bayesattn.bits import kl_divergence
-from bayesattn.claims.geometry import (
-    AGAIN,
-    FILTER,
-    NEVER,
-    GeometryStudy,
-    Looked,
-    TrainedModel,
-    each,
-)
+from bayesattn.claims.geometry import AGAIN, FILTER, NEVER, GeometryStudy, Looked, TrainedModel
 from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Value
@@ -48,9 +40,6 @@ class Sublayers(Looked):
 
     def wrote(self, kind: str) -> float:
         return sum(self.written[kind])
-
-
-Found = Mapping[int, Mapping[str, Sublayers]]
 
 
 @register("geometry-ffn")
@@ -93,11 +82,14 @@ class GeometryFFN(GeometryStudy[Sublayers]):
             "written-filter": written(FILTER),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Sublayers]]) -> list[Picture]:
         figure, (needed, written) = panels(2, size=(8, 2.8), sharey=True)
         for axes, number in ((needed, Sublayers.needed), (written, Sublayers.wrote)):
             feed, attention = (
-                {part: [number(own, kind) for own in each(found, part)] for part in self.models}
+                {
+                    part: [number(own, kind) for own in self.each(found, part)]
+                    for part in self.models
+                }
                 for kind in PARTS
             )
             draw_beside(axes, feed, attention)

@@ -15,15 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from bayesattn.claims.geometry import (
-    AGAIN,
-    NEVER,
-    GeometryStudy,
-    Looked,
-    TrainedModel,
-    average,
-    each,
-)
+from bayesattn.claims.geometry import AGAIN, NEVER, GeometryStudy, Looked, TrainedModel, average
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Value
@@ -46,9 +38,6 @@ class Focusing(Looked):
     lookup: Heads
     """Empty where no key returns."""
     lookup_untrained: Heads
-
-
-Found = Mapping[int, Mapping[str, Focusing]]
 
 
 @register("geometry-focusing")
@@ -93,14 +82,14 @@ class GeometryFocusing(GeometryStudy[Focusing]):
             "onto-consistent": Value(found[0] - found[1], found[1], again.learnt),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Focusing]]) -> list[Picture]:
         figure, axes = panels(3, size=(9, 3))
         kinds = {
-            f"entropy, {NEVER}": [own.entropy for own in each(found, NEVER)],
-            f"entropy, {AGAIN}": [own.entropy for own in each(found, AGAIN)],
-            "attention on consistent pairs": [own.lookup for own in each(found, AGAIN)],
+            f"entropy, {NEVER}": [own.entropy for own in self.each(found, NEVER)],
+            f"entropy, {AGAIN}": [own.entropy for own in self.each(found, AGAIN)],
+            "attention on consistent pairs": [own.lookup for own in self.each(found, AGAIN)],
         }
-        bits = [[own.bits for own in each(found, part)] for part in (NEVER, AGAIN, AGAIN)]
+        bits = [[own.bits for own in self.each(found, part)] for part in (NEVER, AGAIN, AGAIN)]
         for place, (name, seeds), own in zip(axes, kinds.items(), bits, strict=True):
             for heads, weights in zip(seeds, own, strict=True):
                 means = [

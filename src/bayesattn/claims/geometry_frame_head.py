@@ -14,15 +14,7 @@ does not choose itself. All conditions see the same sequences.
 from collections.abc import Mapping, Sequence
 
 from bayesattn.claims.exhibits import heatmap_exhibit
-from bayesattn.claims.geometry import (
-    AGAIN,
-    NEVER,
-    GeometryStudy,
-    Looked,
-    TrainedModel,
-    average,
-    each,
-)
+from bayesattn.claims.geometry import AGAIN, NEVER, GeometryStudy, Looked, TrainedModel, average
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Exhibit, Picture, Tier, Value
@@ -81,9 +73,6 @@ class Ablated(Looked):
     """Cost in KL of every head of every layer if replaced by its mean."""
 
 
-Found = Mapping[int, Mapping[str, Ablated]]
-
-
 @register("geometry-frame-head")
 class GeometryFrameHead(GeometryStudy[Ablated]):
     """Takes away each head of trained models in turn."""
@@ -121,19 +110,19 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
             "alone-in-kl": Value(kl.over_next, kl.next, again.learnt),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Ablated]]) -> list[Picture]:
         figure, both = panels(2, size=(8, 3))
         shown = {
             NEVER: ("bits of entropy error, set to zero", ZERO),
             AGAIN: ("bits of KL, replaced by the mean", MEAN),
         }
         for axes, (part, (unit, way)) in zip(both, shown.items(), strict=True):
-            for colour, own in enumerate(each(found, part)):
+            for colour, own in enumerate(self.each(found, part)):
                 kind = own.entropy_costs if way == ZERO else own.kl_costs
                 costs = sorted(kind[way].measured, reverse=True)
                 axes.plot(range(1, len(costs) + 1), costs, "o-", color=f"C{colour}")
             axes.set(title=part, xlabel="head of the first layer, most costly first", ylabel=unit)
-        random = average(own.random_kl for own in each(found, AGAIN))
+        random = average(own.random_kl for own in self.each(found, AGAIN))
         both[1].axhline(random, color="grey", ls=":")
         caption = (
             "What each head of the first layer costs, one line per seed; dotted: a random subspace "
@@ -141,8 +130,8 @@ class GeometryFrameHead(GeometryStudy[Ablated]):
         )
         return [Picture("costs", figure, caption, "Falling lines, one per seed.")]
 
-    def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
-        table = each(found, AGAIN)[0].table
+    def exhibits(self, tier: Tier, found: Mapping[int, Mapping[str, Ablated]]) -> list[Exhibit]:
+        table = self.each(found, AGAIN)[0].table
         return [
             heatmap_exhibit(
                 table,

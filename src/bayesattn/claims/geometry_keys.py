@@ -12,15 +12,7 @@ from collections.abc import Mapping
 
 import torch
 
-from bayesattn.claims.geometry import (
-    AGAIN,
-    NEVER,
-    GeometryStudy,
-    Looked,
-    TrainedModel,
-    average,
-    each,
-)
+from bayesattn.claims.geometry import AGAIN, NEVER, GeometryStudy, Looked, TrainedModel, average
 from bayesattn.claims.panels import panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Picture, Tier, Value
@@ -66,9 +58,6 @@ class Frames(Looked):
     """Least rms cosine of so many centred keys."""
 
 
-Found = Mapping[int, Mapping[str, Frames]]
-
-
 @register("geometry-keys")
 class GeometryKeys(GeometryStudy[Frames]):
     """Measures cosines between the keys of all symbols in bijection models."""
@@ -111,9 +100,9 @@ class GeometryKeys(GeometryStudy[Frames]):
             ),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Frames]]) -> list[Picture]:
         figure, (first, lookup) = panels(2, size=(8, 3))
-        never, again = each(found, NEVER), each(found, AGAIN)
+        never, again = self.each(found, NEVER), self.each(found, AGAIN)
         columns = {
             "untrained": [own.untrained for own in never],
             "key symbols": [own.first_layer for own in never],

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bayesattn.bits import entropy
 from bayesattn.claims.exhibits import manifold_exhibit
-from bayesattn.claims.geometry import AGAIN, NEVER, GeometryStudy, Looked, TrainedModel, each
+from bayesattn.claims.geometry import AGAIN, NEVER, GeometryStudy, Looked, TrainedModel
 from bayesattn.claims.panels import draw_beside, panels
 from bayesattn.claims.registry import register
 from bayesattn.ledger.study import Exhibit, Picture, Tier, Value
@@ -57,9 +57,6 @@ class Geometry(Looked):
     as_read_untrained: float
 
 
-Found = Mapping[int, Mapping[str, Geometry]]
-
-
 @register("geometry-values")
 class GeometryValues(GeometryStudy[Geometry]):
     """Principal components and curves of final states, beside those before training."""
@@ -90,17 +87,19 @@ class GeometryValues(GeometryStudy[Geometry]):
             "ordered-curve": ordered(CURVE),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Geometry]]) -> list[Picture]:
         figure, (share, order) = panels(2, size=(8, 2.6))
         rows = {f"{way}, {part}": (part, way) for part in (NEVER, AGAIN) for way in WAYS}
         shares = {
-            name: [(own.trained[way].share, own.untrained[way].share) for own in each(found, part)]
+            name: [
+                (own.trained[way].share, own.untrained[way].share) for own in self.each(found, part)
+            ]
             for name, (part, way) in rows.items()
         }
         orders = {
             way: [
                 (own.trained[way].order or 0.0, own.untrained[way].order or 0.0)
-                for own in each(found, AGAIN)
+                for own in self.each(found, AGAIN)
             ]
             for way in WAYS
         }
@@ -110,7 +109,7 @@ class GeometryValues(GeometryStudy[Geometry]):
             )
             draw_beside(axes, after, before)
             axes.set(xlim=(-0.02, 1.02))
-        read = [own.as_read for own in each(found, NEVER)]
+        read = [own.as_read for own in self.each(found, NEVER)]
         share.plot(read, [0.3] * len(read), "^", color="C2")
         share.set(xlabel="share of the variance")
         order.set(xlabel=f"|r| with entropy given the step, {AGAIN}")
@@ -121,7 +120,7 @@ class GeometryValues(GeometryStudy[Geometry]):
         )
         return [Picture("states", figure, caption, "Points by line and curve, two panels.")]
 
-    def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
+    def exhibits(self, tier: Tier, found: Mapping[int, Mapping[str, Geometry]]) -> list[Exhibit]:
         shown = self.trained(tier, AGAIN, min(found))
         return [
             manifold_exhibit(

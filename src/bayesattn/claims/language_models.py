@@ -13,7 +13,6 @@ from bayesattn.models import BayesConfig
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.open import LanguageModel, open_language
 from bayesattn.priors import GeneralizedGaussian
-from bayesattn.runs import Run
 from bayesattn.training import TrainConfig
 
 THETA = BayesConfig.default_theta
@@ -134,9 +133,8 @@ class LanguageRecipe(Recipe):
 
     def rate_of(self, variant: str) -> float:
         """The learning rate whose model reads held-out text best."""
-        losses = {
-            lr: lowest_loss(self.training_of(variant, TUNING_SEED, lr).train()) for lr in self.rates
-        }
+        runs = {lr: self.training_of(variant, TUNING_SEED, lr).train() for lr in self.rates}
+        losses = {lr: (run.finished or {})["metrics"]["heldout"] for lr, run in runs.items()}
         return min(losses, key=lambda lr: losses[lr], default=self.lr)
 
     def trainings(self, seed: int) -> Mapping[str, LanguageTraining]:
@@ -159,11 +157,6 @@ class LanguageRecipe(Recipe):
         if own.made_local is not None:
             make_local(model, own.made_local)
         return model
-
-
-def lowest_loss(run: Run) -> float:
-    """On held-out text, at the end of a training."""
-    return [row["heldout"] for row in run.metrics() if "heldout" in row][-1]
 
 
 def after(later: dict[str, Any], trained: int, tokens: int, width: int) -> dict[str, Any]:

@@ -88,7 +88,6 @@ class ArchitectureFound(Stored):
         return Measured(value=1 - last.value / first.value, nulls={UNTRAINED: before})
 
 
-Found = Mapping[int, Mapping[str, ArchitectureFound]]
 JUDGED: dict[str, Callable[[ArchitectureFound], Measured]] = {
     "share": lambda one: one.outputs.share,
     "order": lambda one: one.outputs.order,
@@ -120,7 +119,9 @@ class LLMArchitecture(Study[ArchitectureRecipe, Mapping[str, ArchitectureFound]]
             "window-focusing": lead("focusing", WINDOW),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(
+        self, tier: Tier, found: Mapping[int, Mapping[str, ArchitectureFound]]
+    ) -> list[Picture]:
         labels = {
             "share": "variance on the first component",
             "order": "|r| with entropy, given the step",

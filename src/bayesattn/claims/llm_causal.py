@@ -87,9 +87,7 @@ class CausalMeasured(Stored):
         return min(self.cuts, key=lambda cut: abs(cut.layer - (self.layers - 1) / 2))
 
 
-Found = Mapping[int, CausalMeasured]
-
-
+@register("llm-causal-gemma")
 @register("llm-causal")
 class LLMCausal(Study[CausalRecipe, CausalMeasured]):
     """Cuts axes of values, beside cuts of random directions."""
@@ -117,7 +115,7 @@ class LLMCausal(Study[CausalRecipe, CausalMeasured]):
             "all-depths": Value(_geometric(one.cuts), 1.0, there),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, CausalMeasured]) -> list[Picture]:
         figure, (costs, errors) = panels(2, (8.4, 3))
         layers = mean_curve(found, lambda one: [cut.layer for cut in one.cuts])
         curves: dict[str, Callable[[CausalMeasured], list[float]]] = {
@@ -139,11 +137,6 @@ class LLMCausal(Study[CausalRecipe, CausalMeasured]):
             "whole model; means over draws of prompts."
         )
         return [Picture("cuts", figure, caption, "Curves over layers, two panels.")]
-
-
-@register("llm-causal-gemma")
-class GemmaCausal(LLMCausal):
-    """The same of Gemma 3 270M."""
 
 
 def _measure(

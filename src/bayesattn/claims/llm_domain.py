@@ -83,9 +83,7 @@ class DomainFound(Stored):
     """As written, by the same network with fresh weights."""
 
 
-Found = Mapping[int, DomainFound]
-
-
+@register("llm-domain-gemma")
 @register("llm-domain")
 class LLMDomain(Study[DomainRecipe, DomainFound]):
     """Principal components of values, single domains beside mixtures of them."""
@@ -116,7 +114,7 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
             "sense": Value(gain - shuffled, shuffled),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, DomainFound]) -> list[Picture]:
         figure, (axes,) = panels(1, (7, 2.8))
         conditions = {
             "as written": [one.written for one in found.values()],
@@ -135,11 +133,6 @@ class LLMDomain(Study[DomainRecipe, DomainFound]):
             "in the same words; a point is a draw of prompts."
         )
         return [Picture("domains", figure, caption, "Points by set of prompts.")]
-
-
-@register("llm-domain-gemma")
-class GemmaDomain(LLMDomain):
-    """The same of Gemma 3 270M."""
 
 
 def _values(reader: Subject, sets: Mapping[str, PromptSet]) -> tuple[Tensor, Tensor]:

@@ -69,9 +69,7 @@ class SulaMeasured(Stored):
     controls: Mapping[str, Asked]
 
 
-Found = Mapping[int, SulaMeasured]
-
-
+@register("llm-sula-gemma")
 @register("llm-sula")
 class LLMSula(Study[SulaRecipe, SulaMeasured]):
     """Labels in context, beside the exact posterior."""
@@ -103,7 +101,7 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
             "own-entropy": Value(_value(fixed.own) - _value(masked.own), _value(masked.own)),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, SulaMeasured]) -> list[Picture]:
         figure, (orders, entropies) = panels(2, (8.4, 3))
         every = list(found.values())
         rows = {
@@ -132,11 +130,6 @@ class LLMSula(Study[SulaRecipe, SulaMeasured]):
             "the model's entropy over the labels, that of the posterior and of the predictive."
         )
         return [Picture("order", figure, caption, "Points by condition; curves over the pairs.")]
-
-
-@register("llm-sula-gemma")
-class GemmaSula(LLMSula):
-    """The same of Gemma 3 270M."""
 
 
 def _asked(found: SulaFound, name: str) -> Asked:

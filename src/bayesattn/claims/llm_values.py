@@ -65,9 +65,7 @@ class ValuesFound(Stored):
     residual: Mapping[str, Measured]
 
 
-Found = Mapping[int, ValuesFound]
-
-
+@register("llm-values-gemma")
 @register("llm-values")
 class LLMValues(Study[ValuesRecipe, ValuesFound]):
     """Principal components of values at the last token of prompts, beside fresh weights."""
@@ -118,7 +116,7 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             "decodable": Value(decoded.value - fresh, fresh),
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, ValuesFound]) -> list[Picture]:
         figure, (orders, decoded) = panels(2, (8, 2.6), sharey=True)
         for axes, name, label in (
             (orders, SPEARMAN, "|Spearman| of PC 1 with entropy"),
@@ -132,8 +130,3 @@ class LLMValues(Study[ValuesRecipe, ValuesFound]):
             "weights; a point is a draw of prompts."
         )
         return [Picture("states", figure, caption, "Points by kind of state, two panels.")]
-
-
-@register("llm-values-gemma")
-class GemmaValues(LLMValues):
-    """The same of Gemma 3 270M."""

@@ -6,11 +6,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bayesattn import drawing
-from bayesattn.drawing import COLOURS
 from bayesattn.probes.measured import Measured
 
 M = TypeVar("M")
-MARKS = ("", "o", "s", "^", "D")
 
 
 def panels(
@@ -22,7 +20,6 @@ def panels(
 
 
 def mean_curve(found: Mapping[int, M], curve: Callable[[M], Sequence[float]]) -> list[float]:
-    """The curve of each seed, and the mean of them at each step."""
     return np.mean([curve(one) for one in found.values()], 0).tolist()
 
 
@@ -31,20 +28,6 @@ def draw_curves(axes: Any, curves: Mapping[str, Sequence[float]], **style: Any) 
     for name, values in curves.items():
         axes.plot(range(1, len(values) + 1), values, label=name, **style)
     axes.legend(fontsize=8)
-
-
-def draw_lengths(
-    axes: Any, lengths: Sequence[float], curves: Mapping[str, Sequence[float]]
-) -> None:
-    """A line for each variant over lengths that double; dashed without SSMax.
-
-    Colours repeat, then marks tell the lines apart.
-    """
-    for at, (name, values) in enumerate(curves.items()):
-        style = {"ls": "-" if "SSMax" in name else "--", "ms": 3}
-        axes.plot(lengths, values, label=name, marker=MARKS[at // len(COLOURS)], **style)
-    axes.set_xscale("log", base=2)
-    axes.legend(fontsize=7, ncols=1 + len(curves) // 12)
 
 
 def draw_rows(

@@ -9,6 +9,7 @@ import difflib
 import pkgutil
 import tomllib
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +23,7 @@ from bayesattn.ledger.typed import from_plain
 
 S = TypeVar("S", bound=AnyStudy)
 FOLDER = Path(__file__).with_name("registered")
-_classes: dict[str, type[AnyStudy]] = {}
+_studies: dict[str, AnyStudy] = {}
 
 
 class Registered(Claim):
@@ -31,39 +32,42 @@ class Registered(Claim):
     quick: Mapping[str, Any] | None = None
     full: Mapping[str, Any] | None = None
     paper: Mapping[str, Any] | None = None
-    reported: str = ""
-    """Of the first edition, like `null`: until the claim has statements."""
-    null: str = ""
     like: str = ""
     """Another claim, whose words, statements and recipes it has but for what its file says."""
 
 
 def register(name: str, folder: Path | None = None) -> Callable[[type[S]], type[S]]:
-    """Class decorator: the claim `name`, as its file in `folder`, here if not given, has it."""
+    """Class decorator: the claim `name`, whose words and recipes are in a file of `folder`.
 
-    def named(study: type[S]) -> type[S]:
-        read_words(study, name, (folder or FOLDER) / f"{name}.toml")
-        known = _classes.setdefault(name, study)
-        if known is not study:
+    One class may measure several claims. By itself it has the words of the first of them.
+    """
+
+    def named(kind: type[S]) -> type[S]:
+        study = kind()
+        words = read_words(kind, name, (folder or FOLDER) / f"{name}.toml")
+        study.claim, study.recipes = words
+        known = _studies.setdefault(name, study)
+        if type(known) is not kind:
             raise ValueError(
                 f"two studies claim the id {name!r}: "
-                f"{known.__qualname__} and {study.__qualname__}; rename one"
+                f"{type(known).__qualname__} and {kind.__qualname__}; rename one"
             )
-        return study
+        if "claim" not in vars(kind):
+            kind.claim, kind.recipes = study.claim, study.recipes
+        return kind
 
     return named
 
 
-def read_words(study: Any, name: str, path: Path) -> None:
-    """Set on the class what the file at `path` says: the claim, and the recipe of each tier."""
+def read_words(kind: type[AnyStudy], name: str, path: Path) -> tuple[Claim, Mapping[Tier, Recipe]]:
+    """What the file at `path` says: the claim, and the recipe of each tier."""
     try:
         found = parse(name, _text(path))
-        study.recipes = recipes_of(found, study)
+        return _claim(found), recipes_of(found, kind)
     except OSError as error:
         raise UserError(f"The claim {name} needs the file {path} ({error.strerror}).") from None
     except ValueError as error:
         raise UserError(f"{path.name}: {error}.") from None
-    study.claim = _claim(found)
 
 
 def _claim(found: Registered) -> Claim:
@@ -136,14 +140,14 @@ def _recipe_type(study: type[AnyStudy]) -> type[Recipe]:
 
 def claim_names() -> list[str]:
     """Names of all claims; nothing that measures them is imported."""
-    return sorted(_classes.keys() | {path.stem for path in FOLDER.glob("*.toml")})
+    return sorted(_studies.keys() | {path.stem for path in FOLDER.glob("*.toml")})
 
 
 def listed() -> list[tuple[Claim, list[str]]]:
     """Every claim and its tiers, of which nothing that measures is imported."""
-    known = {name: (study.claim, [*map(str, study.recipes)]) for name, study in _classes.items()}
+    known = {name: (study.claim, [*map(str, study.recipes)]) for name, study in _studies.items()}
     for name in set(claim_names()) - known.keys():
-        found = parse(name, (FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+        found = parse(name, _text(FOLDER / f"{name}.toml"))
         known[name] = _claim(found), [own for own in Tier if getattr(found, own) is not None]
     return [known[name] for name in sorted(known)]
 
@@ -161,14 +165,14 @@ def all_studies() -> list[AnyStudy]:
     plugins.load()
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         import_module(f"{__package__}.{module.name}")
-    return [_classes[name]() for name in sorted(_classes)]
+    return [copy(_studies[name]) for name in sorted(_studies)]
 
 
 def find_study(name: str) -> AnyStudy:
     """The study of one claim; a misspelt name is answered with the nearest one."""
-    if name not in _classes:
+    if name not in _studies:
         all_studies()
-    if name not in _classes:
+    if name not in _studies:
         require_claim(name)
         raise UserError(f"The claim {name!r} is registered, but nothing here measures it.")
-    return _classes[name]()
+    return copy(_studies[name])

@@ -41,7 +41,7 @@ class BijectionRecipe(TunnelRecipe):
 
     def training(self, variant: str, seed: int) -> TunnelTraining:
         if variant in self.bank:
-            return registered_training(self.bank[variant], seed)
+            return registered_training(*self.bank[variant].split(), seed)
         tunnel = Bijection(self.alphabet, replacement=variant == VARIANTS[1])
         # half the heads start local, which finds the key before a value sooner
         network = self.transformer(self.layers, prior="ggd", prior_options={"init": "mixed"})
@@ -78,9 +78,6 @@ class Elimination(Stored):
     error_by_step: list[float]
 
 
-Found = Mapping[int, Mapping[str, Elimination]]
-
-
 @register("tunnel-bijection")
 class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
     """Transformers on fresh bijections, with and without returning keys, by two kinds of labels."""
@@ -98,7 +95,7 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
             for name, variant in STATEMENTS.items()
         }
 
-    def draw(self, tier: Tier, found: Found) -> list[Picture]:
+    def draw(self, tier: Tier, found: Mapping[int, Mapping[str, Elimination]]) -> list[Picture]:
         figure, (entropy, error) = panels(2)
         for colour, variant in enumerate(VARIANTS):
             bayes = mean_curve(found, lambda one, v=variant: one[v].entropy_bayes)
@@ -114,7 +111,7 @@ class TunnelBijection(Study[BijectionRecipe, Mapping[str, Elimination]]):
         alt = "Left, the model's entropy lies on that of Bayes; right, the error in bits."
         return [Picture("entropy", figure, caption, alt)]
 
-    def exhibits(self, tier: Tier, found: Found) -> list[Exhibit]:
+    def exhibits(self, tier: Tier, found: Mapping[int, Mapping[str, Elimination]]) -> list[Exhibit]:
         shown = self.recipes[tier].training(VARIANTS[1], min(found))
         return [
             belief_exhibit(

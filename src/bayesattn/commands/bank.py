@@ -113,7 +113,6 @@ class Display:
         self._bar.stop()
 
     def tell(self) -> None:
-        """Show how far the trainings are."""
         lines: list[str] = []
         for name, one in self._left.items():
             if (reached := _reached(one)) is None:
@@ -160,7 +159,6 @@ def _seed(one: BankTraining) -> int:
 
 
 def _data(name: str, own: Sequence[BankTraining]) -> dict[str, Any]:
-    """Everything about a model, for programs."""
     model, first = models()[name], own[0]
     return {
         "name": name,

@@ -100,7 +100,7 @@ class Run:
         if self.address and self.on != "ray":
             raise UserError("--address is that of a Ray cluster: pass --on ray with it.")
         from bayesattn.checks import shortened
-        from bayesattn.ledger.runner import MOST_SEEDS, parse_seeds, parse_tier, prepare_folder
+        from bayesattn.ledger.runner import MOST_SEEDS, parse_seeds, parse_tier
 
         if self.workers is not None and not 1 <= self.workers <= MOST_SEEDS:
             raise UserError(
@@ -109,7 +109,6 @@ class Run:
         tier = parse_tier(self.tier)
         seeds = None if self.seeds is None else parse_seeds(self.seeds)
         studies = choose(tier, self.names, self.skip)
-        prepare_folder(self.out)
         if self.all and (without := sorted(_names(all_studies()) - _names(studies, self.skip))):
             names = ", ".join(without)
             print(f"Left out, having no {tier} tier or no statements: {names}.", file=sys.stderr)
@@ -277,7 +276,6 @@ class Display:
             self._progress.stop()
 
     def tell(self, left: "Mapping[str, Job]") -> None:
-        """Show which jobs are left."""
         from bayesattn.ledger.jobs import TrainingJob
 
         self._total = max(self._total, len(left))

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ from bayesattn.files import only_one
 from bayesattn.models.extend import AS_IS
 from bayesattn.models.extend_fit import Diagnosis
 from bayesattn.models.hugging_face import longest_input
-from bayesattn.models.open import LanguageModel, find, language_config, open_language
+from bayesattn.models.open import find, language_config, open_language
 from bayesattn.stats import wilson_interval
 from bayesattn.system import GIBIBYTE
 
@@ -86,15 +87,13 @@ class Extend(Asking):
         settings = self._settings()
         with telling() as tell:
             memory = int(self.memory * GIBIBYTE)
-            work = Extending(self._open, settings, memory, folder, tell)
+            opened = partial(open_language, self.source, dtype=self.dtype)
+            work = Extending(opened, settings, memory, folder, tell)
             if folder is None:
                 return self._diagnosed(work)
             with only_one(folder, "extending a model"):
                 answer = self._diagnosed(work)
                 return answer if self.only else self._extended(work, ways, answer)
-
-    def _open(self) -> LanguageModel:
-        return open_language(self.source, dtype=self.dtype)
 
     def _settings(self) -> Settings:
         config = language_config(find(self.source))

@@ -149,7 +149,6 @@ def run_of(source: str) -> Run | None:
 
 
 def parse_head(text: str, priors: Priors) -> tuple[int, int]:
-    """Layer and head of "LAYER.HEAD"."""
     known = {f"{head.layer}.{head.head}": (head.layer, head.head) for head in priors.heads}
     if text not in known:
         last = priors.heads[-1]

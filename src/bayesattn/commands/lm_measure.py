@@ -74,8 +74,23 @@ class Reading(Asking):
         return {"tolerance": self.tolerance, "memory": int(self.memory * GIBIBYTE)}
 
 
+class Kept(Reading):
+    """A measurement that goes on where it was stopped: answers are kept beside --json."""
+
+    @property
+    def kept(self) -> Path | None:
+        """Where answers are kept until all are there."""
+        return Path(f"{self.json}.part") if self.json not in (None, "-") else None
+
+    def run(self) -> int:
+        code = super().run()
+        if self.kept is not None:
+            self.kept.unlink()
+        return code
+
+
 @dataclass(frozen=True, kw_only=True)
-class LanguagePasskey(Reading):
+class LanguagePasskey(Kept):
     """Hide a value in prompts of many lengths and depths, and count how often a model finds it.
 
     With --json FILE a measurement that was stopped goes on: type the same command again.
@@ -105,14 +120,11 @@ class LanguagePasskey(Reading):
     give_up: Count = None
     """Stop after N lengths in a row without one correct answer, and leave out longer ones."""
 
-    def run(self) -> int:
-        return run_kept(super().run, self._kept)
-
     def answer(self) -> Answer:
         with Console(stderr=True).status("loading"):
             model = self.open()
             maker = self._maker(model)
-        with Sofar(self._kept, _line, passkey_table) as sofar:
+        with Sofar(self.kept, _line, passkey_table) as sofar:
             found = passkey(
                 model,
                 self.lengths,
@@ -122,7 +134,7 @@ class LanguagePasskey(Reading):
                 scoring=self.scoring,
                 maker=maker,
                 give_up=self.give_up,
-                keep=self._kept,
+                keep=self.kept,
                 report=sofar.update,
                 **self.limits,
             )
@@ -131,10 +143,6 @@ class LanguagePasskey(Reading):
 
             save_picture(draw_passkey(found), self.figure)
         return Answer(found.to_json(), passkey_table(found))
-
-    @property
-    def _kept(self) -> Path | None:
-        return kept_beside(self.json)
 
     def _maker(self, model: LanguageModel) -> NeedleMaker:
         haystack = None if self.haystack == "repeated" else self.haystack
@@ -206,19 +214,6 @@ class LanguagePerplexity(Reading):
                 if text == lengths[-1]:
                     raise
         raise AssertionError
-
-
-def kept_beside(json: str | None) -> Path | None:
-    """Where answers are kept until all are there."""
-    return Path(f"{json}.part") if json not in (None, "-") else None
-
-
-def run_kept(run: Callable[[], int], kept: Path | None) -> int:
-    """Run, and forget the kept answers once all have been given."""
-    code = run()
-    if kept is not None:
-        kept.unlink()
-    return code
 
 
 Found = TypeVar("Found")

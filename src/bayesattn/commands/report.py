@@ -11,9 +11,10 @@ from tyro.conf import Positional, arg
 from bayesattn.claims.registry import find_study
 from bayesattn.commands.options import File, OutFile, optional
 from bayesattn.console import mistakes
-from bayesattn.drawing import check_format, house_style, save_picture
+from bayesattn.drawing import check_format
 from bayesattn.errors import UserError
 from bayesattn.files import write_text, writing
+from bayesattn.ledger.judging import draw_figures
 from bayesattn.ledger.ledger import NAME, Ledger
 from bayesattn.ledger.measured import seed_numbers, seeds_in
 from bayesattn.report.markdown import fill
@@ -114,8 +115,5 @@ def redraw(folder: Path, target: Path, ending: str) -> Iterator[Path]:
             )
             continue
         found = study.read({seed: seed_numbers(own) for seed, own in there.items()})
-        with house_style():
-            for picture in study.draw(record.tier, found):
-                path = target / f"{name}-{picture.name}.{ending}"
-                save_picture(picture, path)
-                yield path
+        for _, path in draw_figures(study, record.tier, found, target, ending):
+            yield path

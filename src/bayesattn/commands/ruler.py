@@ -1,13 +1,12 @@
 """`bayesattn lm ruler`: thirteen kinds of long prompts."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
 from tyro.conf import arg
 
-from bayesattn.commands.lm_measure import Reading, Sofar, kept_beside, run_kept
+from bayesattn.commands.lm_measure import Kept, Sofar
 from bayesattn.commands.options import Answer
 from bayesattn.corpora.ruler import KINDS
 from bayesattn.drawing import save_picture
@@ -15,7 +14,7 @@ from bayesattn.evals.ruler import Ruler, ruler
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageRuler(Reading):
+class LanguageRuler(Kept):
     """Ask a language model RULER's thirteen kinds of questions about long prompts, offline.
 
     Answers are generated, greedily. With --json FILE a measurement that was stopped goes on: type
@@ -33,14 +32,11 @@ class LanguageRuler(Reading):
     corpus: str = "pydoc"
     """Text that needles are hidden in: pydoc, a file or folder, or hf:NAME."""
 
-    def run(self) -> int:
-        return run_kept(super().run, self._kept)
-
     def answer(self) -> Answer:
         names = [] if self.kinds == "all" else self.kinds.split(",")
         with Console(stderr=True).status("loading"):
             model = self.open()
-        with Sofar(self._kept, _line, ruler_table) as sofar:
+        with Sofar(self.kept, _line, ruler_table) as sofar:
             found = ruler(
                 model,
                 self.lengths,
@@ -48,7 +44,7 @@ class LanguageRuler(Reading):
                 samples=self.samples,
                 seed=self.seed,
                 corpus=self.corpus,
-                keep=self._kept,
+                keep=self.kept,
                 report=sofar.update,
                 **self.limits,
             )
@@ -57,10 +53,6 @@ class LanguageRuler(Reading):
 
             save_picture(draw_ruler(found), self.figure)
         return Answer(found.to_json(), ruler_table(found))
-
-    @property
-    def _kept(self) -> Path | None:
-        return kept_beside(self.json)
 
 
 def _line(found: Ruler) -> str:

@@ -68,14 +68,12 @@ class Haystack:
 
 
 def make_haystack(filler: Filler, tokenizer: PreTrainedTokenizerBase) -> Haystack:
-    """One of `FILLERS`."""
     if filler not in FILLERS:
         raise CorpusError(f"unknown haystack {filler!r}; choose one of {', '.join(FILLERS)}.")
     return {"repeated": repeated, "words": random_words, "text": source_text}[filler](tokenizer)
 
 
 def repeated(tokenizer: PreTrainedTokenizerBase) -> Haystack:
-    """The authors' filler."""
     (tokens,) = encode(tokenizer, [FILLER])
     return Haystack(torch.tensor(tokens), len(tokens))
 

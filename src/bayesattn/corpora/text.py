@@ -42,7 +42,6 @@ class Part(NamedTuple):
 
 
 def documents(source: str) -> Iterator[str]:
-    """The documents of a corpus, in a fixed order."""
     waiting: list[str] = []
     for part in parts(source):
         if part.first and waiting:

@@ -16,6 +16,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from bayesattn.corpora.text import CorpusError
 
@@ -77,7 +78,7 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def make_bytes_tokenizer() -> Tokenizer:
     """A token per byte; the special tokens come after them."""
-    vocabulary = {character: byte for byte, character in _byte_characters().items()}
+    vocabulary = {character: byte for byte, character in bytes_to_unicode().items()}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -100,10 +101,3 @@ def make_fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
         split_special_tokens=True,
         model_input_names=["input_ids", "attention_mask"],
     )
-
-
-def _byte_characters() -> dict[int, str]:
-    """The printable character that byte-level tokenizers write for each byte."""
-    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(0x100) if byte not in own]
-    return {byte: chr(byte) for byte in own} | {b: chr(0x100 + n) for n, b in enumerate(others)}

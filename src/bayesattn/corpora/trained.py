@@ -58,7 +58,6 @@ def tokenizer_of(name: str, corpus: str, kept: Path | str | None = None) -> PreT
 
 
 def is_trained(name: str) -> bool:
-    """Whether a tokenizer of this name is trained on a corpus."""
     return NAME.fullmatch(name) is not None
 
 

@@ -82,7 +82,9 @@ class Processes:
             try:
                 ended.append(Ended(job, connection.recv()))
             except EOFError:  # it never came to say anything
-                ended.append(_lost(job, "process", _why(process.exitcode)))
+                killed = "it was killed, often for lack of memory"
+                why = killed if process.exitcode == -9 else f"exit code {process.exitcode}"
+                ended.append(_lost(job, "process", why))
             connection.close()
         return ended
 
@@ -232,7 +234,3 @@ def _lost(job: Job, who: str, why: str) -> Ended:
     return Ended(
         job, Failure(sentence=f"The {who} that did it was lost: {why}.", traceback=""), True
     )
-
-
-def _why(code: int | None) -> str:
-    return "it was killed, often for lack of memory" if code == -9 else f"exit code {code}"

@@ -122,11 +122,10 @@ def measurements(
     study: AnyStudy, tier: Tier, seeds: Iterable[int], folder: Path
 ) -> list[MeasurementJob]:
     """Of these seeds, and of each part of them, into the ledger in `folder`."""
-    parts = study.parts(tier) if isinstance(study, PartedStudy) else (None,)
     return [
         MeasurementJob(study, tier, seed, folder.absolute(), part)
         for seed in seeds
-        for part in parts
+        for part in study.parts(tier)
     ]
 
 
@@ -164,7 +163,6 @@ def attempt(job: Job, runs: str) -> Failure | None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one core in here."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,21 +1,24 @@
 """From the measured seeds of a claim to its record: rows, figures, exhibits."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bayesattn.drawing import house_style, save_picture
+from bayesattn.drawing import Picture, house_style, save_picture
 from bayesattn.files import sha256, write_json
 from bayesattn.ledger.jobs import failure, one_thread
 from bayesattn.ledger.ledger import ExhibitFile, Failure, FigureFile, Record, Row
-from bayesattn.ledger.measured import Measured, seed_numbers, seeds_in
+from bayesattn.ledger.measured import seed_numbers, seeds_in
 from bayesattn.ledger.statement import Claim, Statement
 from bayesattn.ledger.study import AnyStudy, Tier
 from bayesattn.ledger.words import command
 from bayesattn.system import environment
 from bayesattn.verdicts import Outcome, Value, next_look
+
+FIGURES = "figures"
+"""Folder beside the ledger."""
 
 
 def seeds_of(study: AnyStudy, tier: Tier, look: int | None = None) -> range:
@@ -70,7 +73,15 @@ def judge_seeds(
             found = study.read({seed: seed_numbers(own) for seed, own in there.items()})
             rows = _rows(study, tier, found)
             if found:
-                figures = tuple(_figures(study, tier, found, folder))
+                figures = tuple(
+                    FigureFile(
+                        file=f"{FIGURES}/{path.name}",
+                        sha256=sha256(path),
+                        caption=picture.caption,
+                        alt=picture.alt,
+                    )
+                    for picture, path in draw_figures(study, tier, found, folder / FIGURES)
+                )
                 with one_thread():
                     exhibits = tuple(_exhibits(study, tier, found, folder))
         except Exception as error:  # whatever a claim does wrong, the others must still run
@@ -86,7 +97,7 @@ def judge_seeds(
         exhibits=exhibits,
         command=command(study.claim.id, tier),
         seconds=round(sum(one.seconds for one in files), 3),
-        commits=_commits(files),
+        commits=tuple(dict.fromkeys(one.commit for one in files if one.commit)),
         environment=environment(),
     )
 
@@ -126,19 +137,15 @@ def judge_row(own: Statement, said: Mapping[int, Value], tier: Tier) -> Row:
     )
 
 
-def _commits(files: Sequence[Measured]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.commit for one in files if one.commit))
-
-
-def _figures(
-    study: AnyStudy, tier: Tier, found: Mapping[int, Any], folder: Path
-) -> Iterator[FigureFile]:
+def draw_figures(
+    study: AnyStudy, tier: Tier, found: Mapping[int, Any], folder: Path, ending: str = "svg"
+) -> Iterator[tuple[Picture, Path]]:
+    """The figures of a claim, and the files in `folder` that they were saved to."""
     with house_style():
         for picture in study.draw(tier, found):
-            file = f"figures/{study.claim.id}-{picture.name}.svg"
-            save_picture(picture, folder / file)
-            own = {"file": file, "sha256": sha256(folder / file)}
-            yield FigureFile(**own, caption=picture.caption, alt=picture.alt)
+            path = folder / f"{study.claim.id}-{picture.name}.{ending}"
+            save_picture(picture, path)
+            yield picture, path
 
 
 def _exhibits(

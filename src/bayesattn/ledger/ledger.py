@@ -104,7 +104,6 @@ class Record(Stored):
     """In which they were judged."""
 
     def judged(self) -> Iterator[tuple[Statement, Row]]:
-        """Every statement with its row."""
         for own in self.claim.statements:
             if own.name in self.rows:
                 yield own, self.rows[own.name]

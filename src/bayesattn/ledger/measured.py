@@ -18,7 +18,7 @@ import torch
 from bayesattn import __version__
 from bayesattn.files import read_json
 from bayesattn.ledger.statement import Claim, Statement, short_hash
-from bayesattn.ledger.study import AnyStudy, PartedStudy, Recipe, Tier
+from bayesattn.ledger.study import AnyStudy, Recipe, Tier
 from bayesattn.ledger.typed import Stored, from_plain
 
 FOLDER = "measured"
@@ -116,12 +116,11 @@ def seeds_in(
     study: AnyStudy, tier: Tier, folder: Path, seeds: Iterable[int]
 ) -> dict[int, list[Measured]]:
     """What is there of the first of `seeds`, up to one that is not, or not by the same versions."""
-    parts = study.parts(tier) if isinstance(study, PartedStudy) else (None,)
     there: dict[int, list[Measured]] = {}
     by: Mapping[str, str] = {}
     for seed in seeds:
         try:
-            names = [file_name(study.claim.id, tier, part, seed) for part in parts]
+            names = [file_name(study.claim.id, tier, part, seed) for part in study.parts(tier)]
             own = [read(folder / FOLDER / f"{name}.json") for name in names]
         except OSError:
             break

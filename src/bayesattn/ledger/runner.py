@@ -25,7 +25,6 @@ Tell = Callable[[Mapping[str, Job]], None]
 
 
 def parse_tier(name: str) -> Tier:
-    """The tier called `name`."""
     try:
         return Tier(name)
     except ValueError:
@@ -116,7 +115,6 @@ class Work:
         self.left |= new
 
     def end(self, ended: Ended) -> None:
-        """Note how a job ended."""
         del self.left[ended.job.name]
         if ended.failure is not None:
             self.failures[ended.job.name] = ended.failure

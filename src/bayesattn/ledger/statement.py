@@ -133,7 +133,6 @@ class Statement(Stored):
         return judge_identity(values, limit=self.limit)
 
     def word(self, outcome: Outcome) -> str:
-        """Its verdict."""
         return word(self.kind, outcome)
 
     def says_yes(self, value: float) -> bool:
@@ -178,7 +177,10 @@ class Claim(Stored):
             raise ValueError(
                 f"version {self.version} needs one [[changes]] for each version after the first"
             )
-        _require_different([one.name for one in self.statements])
+        names = [one.name for one in self.statements]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two statements have the name {twice!r}: rename one")
         replications = {one.name for one in self.statements if one.kind is Kind.REPLICATION}
         for one in self.statements:
             if one.of and one.of not in replications:
@@ -186,14 +188,7 @@ class Claim(Stored):
 
 
 def short_hash(data: object) -> str:
-    """Of plain data."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _require_different(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two statements have the name {name!r}: rename one")
 
 
 def _problems(own: Statement) -> Iterator[str]:

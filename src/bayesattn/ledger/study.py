@@ -60,12 +60,16 @@ class Study(ABC, Generic[R, M]):
     it can be repeated and seeds can run anywhere.
     """
 
-    claim: ClassVar[Claim]
+    claim: Claim
     recipes: Mapping[Tier, R]
 
     def trainings(self, tier: Tier, seed: int) -> "Mapping[str, Training]":
         """What `measure` will look at, by name. All are done before, as many at once as can be."""
         return self.recipes[tier].trainings(seed)
+
+    def parts(self, tier: Tier) -> Sequence[str | None]:
+        """What is measured one by one; None is all of a seed."""
+        return (None,)
 
     @abstractmethod
     def measure(self, tier: Tier, seed: int) -> M:

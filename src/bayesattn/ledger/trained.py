@@ -58,9 +58,13 @@ class TunnelTraining:
     config: TrainConfig
 
     @property
+    def kind(self) -> str:
+        """How its folder's name begins."""
+        return f"{self.tunnel.name}-{self.architecture.name}"
+
+    @property
     def folder(self) -> Path:
-        kind = f"{self.tunnel.name}-{self.architecture.name}"
-        return keyed_folder(kind, self.tunnel, self.architecture, self.config)
+        return keyed_folder(self.kind, self.tunnel, self.architecture, self.config)
 
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
@@ -118,7 +122,6 @@ Training = TunnelTraining | LanguageTraining
 
 
 def mean(part: Part, metric: str, predictor: str = "model") -> float:
-    """One metric of one predictor."""
     return part.estimates[predictor][metric].value
 
 

@@ -2,7 +2,7 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from bayesattn.models.config import SIZES, BayesConfig
+from bayesattn.models.config import BayesConfig
 from bayesattn.models.extend import load_extension
 from bayesattn.models.optim import UndecayedPriors, parameter_groups
 from bayesattn.models.retrofit import (
@@ -12,6 +12,7 @@ from bayesattn.models.retrofit import (
     save_prior_state_dict,
 )
 from bayesattn.models.retrofitted import RetrofitConfig, RetrofittedForCausalLM, RetrofittedModel
+from bayesattn.models.sizes import SIZES
 from bayesattn.models.transformer import BayesForCausalLM, BayesModel
 
 AutoConfig.register("bayesattn", BayesConfig, exist_ok=True)

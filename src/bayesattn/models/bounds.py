@@ -74,7 +74,6 @@ def require_memory(weights: int, name: str) -> None:
 
 
 def sizes(config: Any) -> dict[str, int]:
-    """The sizes that a config names."""
     text = config.get_text_config(decoder=True)
     named = {name: getattr(text, name, None) for name in SIZES}
     return {name: size for name, size in named.items() if isinstance(size, int)}

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from bayesattn.attention.log_temperature import check_scale
 from bayesattn.checks import check_kinds, shortened, unknown
 from bayesattn.encodings import ENCODINGS, POSITION_INITS, ROPE_TYPES
 from bayesattn.models.far import LOCAL_WINDOW, check_rope_layers, far_layers, layer_options
-from bayesattn.models.folder import check_version
+from bayesattn.models.folder import OnlyNamed, check_version
 from bayesattn.priors import PRIORS, make_prior
 from bayesattn.priors.forget_gate import check_time
 
@@ -76,7 +76,7 @@ _OF_TRANSFORMERS = {
 
 
 @strict
-class BayesConfig(PreTrainedConfig):
+class BayesConfig(OnlyNamed, PreTrainedConfig):
     """Settings of a Llama-like decoder whose attention has a positional prior.
 
     The defaults are the published setting: a learned generalised Gaussian per head and layer that
@@ -230,10 +230,6 @@ class BayesConfig(PreTrainedConfig):
             setattr(config, name, config_dict[name])
         return found
 
-    @classmethod
-    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
-        """Do nothing: transformers would copy our source beside the weights."""
-
     def looks_far(self, layer: int) -> bool:
         """Whether the heads of this layer may look farther than a window."""
         return layer in far_layers(self.global_layers, self.num_attending)
@@ -252,7 +248,6 @@ class BayesConfig(PreTrainedConfig):
         return [None if layer in far else window for layer in range(count)]
 
     def prior_options_of(self, layer: int) -> dict[str, Any]:
-        """Arguments of the prior of this layer."""
         options = dict(self.prior_options or {})
         if self.global_layers == "all":
             return options
@@ -364,39 +359,3 @@ def _one_of(name: str, value: object, allowed: Any) -> None:
         plugins.load()
     if value not in allowed:
         raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(allowed)}")
-
-
-def _size(hidden_size: int, layers: int, heads: int, **common: Any) -> Callable[..., BayesConfig]:
-    """A function that takes any further settings."""
-    size: dict[str, Any] = {
-        "hidden_size": hidden_size,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-    }
-    return lambda **settings: BayesConfig(**(common | size | settings))
-
-
-_CPU: dict[str, Any] = {"vocab_size": 64, "max_position_embeddings": 128}
-_AUTHORS: dict[str, Any] = {
-    "vocab_size": 32_768,
-    "max_position_embeddings": 512,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-SIZES: dict[str, Callable[..., BayesConfig]] = {
-    "nano": _size(48, 2, 4, **_CPU),  # 0.05M parameters: learns small tasks in seconds
-    "tiny": _size(128, 3, 8, **_CPU),  # 0.5M: learns passkeys in minutes
-    "mini": _size(256, 6, 8, **_CPU),  # 4.0M: an hour on two cores
-    "l6": _size(512, 6, 16, **_AUTHORS),  # 49M
-    "l8": _size(768, 8, 16, **_AUTHORS),  # 98M
-    "l12": _size(768, 12, 16, **_AUTHORS),  # 121M, the model of the paper's headline
-    "l15": _size(1152, 15, 24, **_AUTHORS),  # 275M
-    "l18": _size(1536, 18, 32, **_AUTHORS),  # 525M
-    "l24": _size(2048, 24, 64, **_AUTHORS),  # 1.14B
-}
-"""Ready sizes, any field of which can be overridden: `SIZES["l12"](encoding="rope", ssmax=False)`.
-
-`l6` to `l24` are the authors' (the vocabulary of the Mistral-7B-Instruct-v0.3 tokenizer, SwiGLU of
-twice the width, untied embeddings, trained at 512 tokens). The others train on a CPU; give them the
-vocabulary of your task.
-"""

@@ -7,20 +7,10 @@ import bayesattn
 
 CODE = "bayesattn_model"
 """The module that config.json names in its auto_map."""
-CLASSES = (
-    "BayesConfig",
-    "BayesForCausalLM",
-    "BayesModel",
-    "RetrofitConfig",
-    "RetrofittedForCausalLM",
-    "RetrofittedModel",
-)
-_NAMES = "".join(f"    {name},\n" for name in CLASSES)
 BESIDE_WEIGHTS = {
     # With trust_remote_code, transformers reads this and names the package if it is missing.
-    f"{CODE}.py": f"""# The model is in the package bayesattn: pip install bayesattn
-from bayesattn.models import (  # noqa: F401
-{_NAMES})
+    f"{CODE}.py": """# The model is in the package bayesattn: pip install bayesattn
+from bayesattn.models import *  # noqa: F403
 """,
     "README.md": """---
 library_name: transformers
@@ -42,6 +32,14 @@ Where there is no place for that line, as on the command line of another program
 `trust_remote_code=True`: the file bayesattn_model.py does nothing but that import.
 """,
 }
+
+
+class OnlyNamed:
+    """A class whose source is not copied beside the weights of a model that was saved."""
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "") -> None:
+        """Do nothing: transformers would copy our source."""
 
 
 def write_beside_weights(folder: Path) -> None:

@@ -40,8 +40,6 @@ LONGEST = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "se
 """What configs call the longest input that a model was made for."""
 HUB_SECONDS = 5.0
 """Until the hub counts as out of reach."""
-MOST_LAYERS = 1000
-"""No model has more; a damaged config can say so."""
 
 
 def longest_input(config: PreTrainedConfig) -> int | None:
@@ -125,9 +123,6 @@ def fresh_model(config: PreTrainedConfig, seed: int, settings: Mapping[str, Any]
 
 def empty_model(config: PreTrainedConfig, name: str) -> PreTrainedModel:
     """The model with this config, without memory for its weights."""
-    layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 0)
-    if layers > MOST_LAYERS:
-        raise SourceError(f"{name} is said to have {layers:,} layers: its config is damaged.")
     try:
         with quiet(), torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)

@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from bayesattn.corpora.sentences import KINDS, Kind
 from bayesattn.models.choices import choices, renamed
-from bayesattn.models.config import SIZES, BayesConfig
+from bayesattn.models.config import BayesConfig
+from bayesattn.models.sizes import SIZES
 from bayesattn.models.transformer import BayesForCausalLM
 
 

@@ -18,6 +18,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from bayesattn import files
 from bayesattn.corpora import fingerprint, tokenizer_of
+from bayesattn.errors import RunError
 from bayesattn.models.architectures import Predictor, build, make_architecture
 from bayesattn.models.choices import tokens_of
 from bayesattn.models.hugging_face import (
@@ -31,7 +32,7 @@ from bayesattn.models.hugging_face import (
 from bayesattn.models.interface import NAME as RETROFITTED
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.streaming import stream
-from bayesattn.runs import TOKENIZER, Run, RunError, load_model_tensors
+from bayesattn.runs import TOKENIZER, Run, load_model_tensors
 from bayesattn.source import DEFAULT, Source, SourceError, find
 from bayesattn.tunnels import Tunnel, make_tunnel
 
@@ -222,7 +223,6 @@ def parse_dtype(name: str) -> torch.dtype:
 
 
 def parse_device(name: str | torch.device) -> torch.device:
-    """A device of this machine."""
     try:
         return torch.empty(0, device=name).device
     except (AssertionError, NotImplementedError, RuntimeError):

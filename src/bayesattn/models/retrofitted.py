@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from bayesattn.attention import HeadTemperature, LogTemperature, SSMax
-from bayesattn.models.folder import CODE, write_beside_weights
+from bayesattn.models.folder import CODE, OnlyNamed, write_beside_weights
 from bayesattn.models.layers import full_precision, keep_frozen
 from bayesattn.priors import PRIORS, Prior
 
@@ -30,7 +30,7 @@ ADDED = ("prior", "ssmax")
 
 
 @strict
-class RetrofitConfig(PreTrainedConfig):
+class RetrofitConfig(OnlyNamed, PreTrainedConfig):
     """Config of a retrofitted model in a folder; the model itself keeps the config of its host.
 
     What is no field of its own is read from the host's config, and written there by
@@ -66,10 +66,6 @@ class RetrofitConfig(PreTrainedConfig):
             setattr(host, name, value)
         rest = {name: value for name, value in kwargs.items() if name not in given}
         return super().from_dict({**config_dict, "text_config": host}, **rest)
-
-    @classmethod
-    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
-        """Do nothing: transformers would copy our source beside the weights."""
 
 
 def _host_config(stored: Mapping[str, Any]) -> PreTrainedConfig:
@@ -144,7 +140,6 @@ def _as_json(name: str, value: Any) -> Any:
 
 
 def _of_json(options: Mapping[str, Any], heads: int) -> dict[str, Any]:
-    """Arguments of `retrofit` from config.json."""
     given = dict(options)
     if isinstance(prior := given.get("prior"), dict):
         kind = PRIORS[prior["name"]]
@@ -159,7 +154,7 @@ def _of_json(options: Mapping[str, Any], heads: int) -> dict[str, Any]:
     return given
 
 
-class _Retrofitted:
+class _Retrofitted(OnlyNamed):
     """What `AutoModel` takes for a model class: it makes the host and retrofits it."""
 
     config_class = RetrofitConfig
@@ -190,21 +185,18 @@ class _Retrofitted:
     @classmethod
     def _from_config(cls, config: RetrofitConfig, **kwargs: Any) -> Any:
         kwargs.pop("attn_implementation", None)
-        host: Any = cls.host(config)
-        return _with_priors(host, config).of_config(host, **kwargs)
+        host = cls.host(config)
+        model = _with_priors(host, config)._from_config(config.text_config, **kwargs)
+        model.__class__ = host
+        return model
 
     @classmethod
     def host(cls, config: RetrofitConfig) -> type[PreTrainedModel]:
-        """Class of the model that was retrofitted."""
         kind = type(config.text_config)
         try:
             return cls.auto._model_mapping[kind]
         except KeyError:
             raise ValueError(f"{kind.__name__} is the config of no causal language model") from None
-
-    @classmethod
-    def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
-        """Do nothing: transformers would copy our source beside the weights."""
 
 
 class RetrofittedModel(_Retrofitted):
@@ -234,17 +226,9 @@ def _with_priors(host: type[PreTrainedModel], config: RetrofitConfig) -> Any:
                 heads: int = host_config.num_attention_heads
                 retrofit(self, **_of_json(config.retrofit or {}, heads))
 
-        @classmethod
-        def of_config(cls, kind: type[PreTrainedModel], **kwargs: Any) -> Any:
-            model = cls._from_config(config.text_config, **kwargs)
-            model.__class__ = kind  # pyright: ignore[reportAttributeAccessIssue]
-            return model
-
         @torch.no_grad()
         def _init_weights(self, module: nn.Module) -> None:
-            if not isinstance(
-                module, Prior | SSMax | LogTemperature
-            ):  # they begin as they were made
+            if not isinstance(module, Prior | SSMax | LogTemperature):  # begin as they were made
                 super()._init_weights(module)
 
     # transformers keeps what it learns of a class under its name

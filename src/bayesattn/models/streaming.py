@@ -22,7 +22,6 @@ def decoder_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def size(module: nn.Module) -> int:
-    """Number of parameters."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 

@@ -17,7 +17,7 @@ from bayesattn.attention import SSMax
 from bayesattn.checks import readable
 from bayesattn.encodings import ENCODINGS, Learned
 from bayesattn.models.config import BayesConfig
-from bayesattn.models.folder import CODE, write_beside_weights
+from bayesattn.models.folder import CODE, OnlyNamed, write_beside_weights
 from bayesattn.models.layers import (
     KERNEL_OF,
     BayesAttention,
@@ -43,7 +43,7 @@ AUTO_MAP = {
 }
 
 
-class BayesPreTrainedModel(PreTrainedModel):
+class BayesPreTrainedModel(OnlyNamed, PreTrainedModel):
     """What Hugging Face needs to know: loading, initialisation, supported back ends."""
 
     config: BayesConfig
@@ -105,10 +105,6 @@ class BayesPreTrainedModel(PreTrainedModel):
             self.config.bayesattn_import = needed
         self.config.auto_map = {name: f"{CODE}.{kind}" for name, kind in AUTO_MAP.items()}
         return super().save_pretrained(save_directory, *args, **kwargs)
-
-    @classmethod
-    def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
-        """Do nothing: transformers would copy our source beside the weights."""
 
     @classmethod
     def _can_set_attn_implementation(cls) -> bool:

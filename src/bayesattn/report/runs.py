@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from bayesattn.claims.exhibits import belief_exhibit, manifold_exhibit
+from bayesattn.errors import RunError
 from bayesattn.ledger.study import Exhibit
 from bayesattn.models.open import open_tunnel
 from bayesattn.report import html
-from bayesattn.runs import Metrics, Run, RunError
+from bayesattn.runs import Metrics, Run
 
 CURVES = ("mae", "kl", "loss")
 """What is drawn over the steps, where it was logged."""

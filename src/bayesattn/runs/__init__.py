@@ -1,13 +1,5 @@
 """Runs: directories that training fills and everything else reads."""
 
-from bayesattn.errors import (
-    DamagedCheckpointError,
-    DamagedRunError,
-    DivergedError,
-    Interrupted,
-    RunError,
-    TrainingError,
-)
 from bayesattn.runs.checkpoint import Checkpoint, Tensors, load_model_tensors, model_tensors
 from bayesattn.runs.metrics import Metrics
 from bayesattn.runs.run import TOKENIZER, Run
@@ -15,15 +7,9 @@ from bayesattn.runs.run import TOKENIZER, Run
 __all__ = [
     "TOKENIZER",
     "Checkpoint",
-    "DamagedCheckpointError",
-    "DamagedRunError",
-    "DivergedError",
-    "Interrupted",
     "Metrics",
     "Run",
-    "RunError",
     "Tensors",
-    "TrainingError",
     "load_model_tensors",
     "model_tensors",
 ]

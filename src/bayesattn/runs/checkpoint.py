@@ -75,7 +75,6 @@ def save_checkpoint(
 
 
 def checkpoint_steps_in(root: Path) -> list[int]:
-    """Steps of the checkpoints in `root`, in order."""
     found = (re.fullmatch(r"step-(\d{6,18})", path.name) for path in root.glob("step-*"))
     return sorted(int(match[1]) for match in found if match)
 

@@ -34,6 +34,7 @@ from bayesattn.system import commit, environment
 
 NOT_COMPARED = ("command", "training.track")
 """Parts of a config that do not decide the result."""
+# of a run from someone else no file may be read, or written, by a link to it
 FILES = ("config.json", "environment.json", "finished.json", "metrics.jsonl")
 TOKENIZER = "tokenizer"
 Reader = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -83,7 +84,11 @@ class Run:
     def open(cls, folder: Path | str) -> Self:
         folder = Path(folder)
         try:
-            _require_inside(folder)
+            for name in FILES:
+                if (folder / name).is_symlink() and files.inside(folder, name) is None:
+                    raise RunError(
+                        f"{folder / name} is a link to a file outside the run: put that file there."
+                    )
             return cls(folder, _read(folder / "config.json"))
         except OSError as error:
             raise RunError(
@@ -273,14 +278,6 @@ def _read(path: Path) -> dict[str, Any]:
             if not isinstance(found.get(name), kind):
                 raise ValueError(f"its {name} is missing or of another kind")
     return found
-
-
-def _require_inside(folder: Path) -> None:
-    """A run from someone else may not have other files read, or written, by a link to them."""
-    for name in FILES:
-        path = folder / name
-        if path.is_symlink() and folder.resolve() not in path.resolve().parents:
-            raise RunError(f"{path} is a link to a file outside the run: put that file there.")
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -157,7 +157,6 @@ class Learner:
         return {"seed": self.config.seed, "losses": self.losses, "norms": self.norms}
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint as if nothing had happened."""
         load_model_tensors(self.model, checkpoint.tensors("model"))
         load_optimizer_tensors(self.model, self.optimizers, checkpoint.tensors("optimizer"))
         if self.average:

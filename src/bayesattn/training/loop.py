@@ -63,7 +63,8 @@ def train(
         WriteError: if the disk is full; likewise.
     """
     if run.finished:
-        return _finished(run, model)
+        load_model_tensors(model, run.checkpoint().tensors("model"))
+        return Result(**run.finished)
     keep_memory()
     accelerator = make_accelerator()
     threads = config.threads or run.environment.get("threads")  # damaged: as many as now
@@ -325,9 +326,3 @@ class _Loop:
                 f"{error}, so training stopped; the checkpoint of step {self.folder.steps()[-1]} "
                 "is kept: try a smaller lr or clip."
             ) from None
-
-
-def _finished(run: Run, model: nn.Module) -> Result:
-    load_model_tensors(model, run.checkpoint().tensors("model"))
-    assert run.finished is not None
-    return Result(**run.finished)

@@ -104,7 +104,10 @@ def tracking(name: str | None, run: Run) -> Iterator[Track]:
     elif name == "tensorboard":
         board = import_module("torch.utils.tensorboard").SummaryWriter(run.folder / "tensorboard")
         with board:
-            yield lambda line: _scalars(board, line)
+            yield lambda line: [
+                board.add_scalar(name, value, line["step"])
+                for name, value in _numbers(line).items()
+            ]
     else:
         trackio = import_module("trackio")
         project = run.folder.resolve().parent.name
@@ -116,11 +119,6 @@ def tracking(name: str | None, run: Run) -> Iterator[Track]:
         finally:
             with redirect_stdout(sys.stderr):
                 trackio.finish()
-
-
-def _scalars(board: Any, line: dict[str, Any]) -> None:
-    for name, value in _numbers(line).items():
-        board.add_scalar(name, value, line["step"])
 
 
 def _numbers(line: dict[str, Any]) -> dict[str, Any]:

@@ -48,26 +48,20 @@ def evaluation_interval(steps: int) -> int:
     return max(50, math.ceil(steps / 20))
 
 
-def checkpoint_steps(steps: int, style: Literal["sparse", "dense"] = "dense") -> list[int]:
+def checkpoint_steps(steps: int) -> list[int]:
     """Steps whose checkpoints tell the story of a training, from 0 to `steps`.
 
-    dense: each 100 to 1000, 500 to 5000, 1000 to 10 000, 5000 after; trainings shorter than 5000
-    steps get the same number of intervals as one of 5000, scaled down. sparse: 0 and doublings of
-    100, likewise scaled, for those who only want the outline.
+    Each 100 to 1000, 500 to 5000, 1000 to 10 000, 5000 after; trainings shorter than 5000 steps get
+    the same number of intervals as one of 5000, scaled down.
     """
-    if style not in ("sparse", "dense"):
-        raise ValueError(f"style must be sparse or dense, not {style!r}.")
     scale = min(1.0, steps / 5000)
     horizon = max(steps, 5000)
-    if style == "sparse":
-        marks = [0, *(100 * 2**k for k in range(horizon.bit_length()) if 100 * 2**k < horizon)]
-    else:
-        marks = [
-            *range(0, 1000, 100),
-            *range(1000, 5000, 500),
-            *range(5000, 10_000, 1000),
-            *range(10_000, horizon, 5000),
-        ]
+    marks = [
+        *range(0, 1000, 100),
+        *range(1000, 5000, 500),
+        *range(5000, 10_000, 1000),
+        *range(10_000, horizon, 5000),
+    ]
     scaled = {round(mark * scale) for mark in marks if mark < horizon}
     return sorted({step for step in scaled if step < steps} | {steps})
 

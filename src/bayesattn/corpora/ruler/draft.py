@@ -59,13 +59,15 @@ def fit(kind: str, draft: Draft, count: Callable[[str], int], length: int) -> Pr
         count: tokens of a text.
         length: largest number of tokens.
     """
-    low, (prompt, tokens) = 0, _written(draft, count, 0)
+    low, prompt = 0, draft.write(0)
+    tokens = count(prompt)
     if tokens > length:
         raise TooShort(kind, length, tokens)
     high: int | None = None
     units = 16
     while high is None or high - low > 1:
-        text, counted = _written(draft, count, units)
+        text = draft.write(units)
+        counted = count(text)
         if counted > length:
             high = units
         else:
@@ -81,11 +83,6 @@ def fit(kind: str, draft: Draft, count: Callable[[str], int], length: int) -> Pr
         if high is not None and units >= high:
             units = high - 1
     return Problem(prompt, draft.answers, tokens)
-
-
-def _written(draft: Draft, count: Callable[[str], int], units: int) -> tuple[str, int]:
-    prompt = draft.write(units)
-    return prompt, count(prompt)
 
 
 def spread(filler: Sequence[str], inserts: Sequence[tuple[int, str]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from bayesattn.corpora.ruler.draft import Draft, Problem, fit
 from bayesattn.corpora.ruler.lists import common_words, frequent_words
 from bayesattn.corpora.ruler.material import Material
 from bayesattn.corpora.ruler.needles import Needles
-from bayesattn.corpora.ruler.questions import one_fact, two_facts
+from bayesattn.corpora.ruler.questions import ask_birthplace
 from bayesattn.corpora.ruler.tracking import track_variables
 
 Make = Callable[[Material, Random, float], Draft]
@@ -44,8 +45,12 @@ KINDS: dict[str, Kind] = {
     "vt": Kind(track_variables, 30, "a chain of variables"),
     "cwe": Kind(common_words, 120, "the ten words that come most often"),
     "fwe": Kind(frequent_words, 50, "the three coded words that come most often"),
-    "qa_facts": Kind(one_fact, 32, "a question about one document; not RULER's SQuAD"),
-    "qa_hops": Kind(two_facts, 32, "a question about two documents; not RULER's HotpotQA"),
+    "qa_facts": Kind(
+        partial(ask_birthplace, hops=1), 32, "a question about one document; not RULER's SQuAD"
+    ),
+    "qa_hops": Kind(
+        partial(ask_birthplace, hops=2), 32, "a question about two documents; not RULER's HotpotQA"
+    ),
 }
 
 

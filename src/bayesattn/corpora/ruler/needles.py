@@ -1,6 +1,7 @@
 """Needles: values hidden under keys in noise, in running text, or among other needles."""
 
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -40,18 +41,16 @@ class Needles:
         head, question = self._frame(asked)
 
         def write(units: int) -> str:
-            return (
-                f"{head}\n{filler.body(units, list(zip(depths, needles, strict=True)))}\n{question}"
-            )
+            return f"{head}\n{filler(units, list(zip(depths, needles, strict=True)))}\n{question}"
 
         return Draft(write, tuple(answers))
 
-    def _filler(self, material: Material, random: Random) -> "Noise | Running | Others":
+    def _filler(self, material: Material, random: Random) -> "Filler":
         if self.haystack == "noise":
-            return Noise()
+            return noise
         if self.haystack == "text":
-            return Running(material, random.choice(material.starts))
-        return Others(random.getrandbits(64), self.keys, self.values)
+            return running(material.words, random.choice(material.starts))
+        return others(random.getrandbits(64), self.keys, self.values)
 
     def _frame(self, keys: list[str]) -> tuple[str, str]:
         """What stands before and after the text; the question ends as an answer begins."""
@@ -68,44 +67,43 @@ class Needles:
         return head, question
 
 
-class Noise:
+Filler = Callable[[int, list[tuple[float, str]]], str]
+"""The text of so many units with needles at their depths among them."""
+
+
+def noise(units: int, needles: list[tuple[float, str]]) -> str:
     """One repeated line; needles are lines of their own."""
-
-    def body(self, units: int, needles: list[tuple[float, str]]) -> str:
-        inserts = [(int(depth * units), needle) for depth, needle in needles]
-        return "\n".join(spread([NOISE] * units, inserts))
+    return "\n".join(spread([NOISE] * units, _at(units, needles)))
 
 
-class Running:
+def running(words: Sequence[str], start: int) -> Filler:
     """Words of running text from a place on, again and again; needles stand between sentences."""
 
-    def __init__(self, material: Material, start: int) -> None:
-        self._words, self._start = material.words, start
-
-    def body(self, units: int, needles: list[tuple[float, str]]) -> str:
-        total, start = len(self._words), self._start
-        words = [self._words[(start + n) % total] for n in range(units)]
-        ends = [0, *(n + 1 for n, word in enumerate(words) if word.endswith((".", "?")))]
+    def body(units: int, needles: list[tuple[float, str]]) -> str:
+        text = [words[(start + n) % len(words)] for n in range(units)]
+        ends = [0, *(n + 1 for n, word in enumerate(text) if word.endswith((".", "?")))]
         places = ((bisect_right(ends, depth * units) - 1, needle) for depth, needle in needles)
-        inserts = [(ends[place], needle) for place, needle in places]
-        return " ".join(spread(words, inserts))
+        return " ".join(spread(text, [(ends[place], needle) for place, needle in places]))
+
+    return body
 
 
-class Others:
+def others(seed: int, kind: Literal["words", "uuids"], values: Value) -> Filler:
     """Needles that nobody asks for, as many as there is room."""
+    random = Random(seed)
+    keys = different_values(kind, random)
+    made: list[str] = []
 
-    def __init__(self, seed: int, keys: Literal["words", "uuids"], values: Value) -> None:
-        self._random = Random(seed)
-        self._keys = different_values(keys, self._random)
-        self._values: Value = values
-        self._made: list[str] = []
-
-    def body(self, units: int, needles: list[tuple[float, str]]) -> str:
+    def body(units: int, needles: list[tuple[float, str]]) -> str:
         taken = " ".join(needle for _, needle in needles)
-        while len(self._made) < units:
-            key = next(self._keys)
+        while len(made) < units:
+            key = next(keys)
             if f" for {key} is:" not in taken:
-                one = value(self._values, self._random)
-                self._made.append(NEEDLE.format(kind=self._values, key=key, value=one))
-        inserts = [(int(depth * units), needle) for depth, needle in needles]
-        return "\n".join(spread(self._made[:units], inserts))
+                made.append(NEEDLE.format(kind=values, key=key, value=value(values, random)))
+        return "\n".join(spread(made[:units], _at(units, needles)))
+
+    return body
+
+
+def _at(units: int, needles: list[tuple[float, str]]) -> list[tuple[int, str]]:
+    return [(int(depth * units), needle) for depth, needle in needles]

@@ -14,17 +14,8 @@ TRADES = (
 )  # fmt: skip
 
 
-def one_fact(material: Material, random: Random, depth: float) -> Draft:
-    """Where was somebody born?"""
-    return _questions(random, depth, hops=1)
-
-
-def two_facts(material: Material, random: Random, depth: float) -> Draft:
-    """Where was the teacher of somebody born?"""
-    return _questions(random, depth, hops=2)
-
-
-def _questions(random: Random, depth: float, hops: int) -> Draft:
+def ask_birthplace(material: Material, random: Random, depth: float, hops: int) -> Draft:
+    """Where was somebody born? With two hops: the teacher of somebody."""
     names = different_names(random)
     own = Random(random.getrandbits(64))
 

@@ -1,4 +1,4 @@
-"""Put a finished run into the zoo: `python -m bayesattn.commands.ship RUN NAME [LENGTHS]`.
+"""Put a finished run into the zoo: `python -m tests.zoo.ship RUN NAME [LENGTHS]`.
 
 Of a tunnel the fidelity up to that length comes along, of a language model the passkeys found.
 """
