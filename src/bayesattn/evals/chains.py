@@ -119,14 +119,14 @@ def write_most_probable(model: Model, tunnel: Hops | GroupFilter, inputs: Tensor
 
 
 def measure_hops(
-    model: Model, tunnel: Hops, *, sequences: int = 600, chains: int = 64, seed: int = EVAL_SEED
+    model: Model, tunnel: Hops, *, sequences: int = 600, chains: int = 64
 ) -> list[HopScores]:
     """Scores by number of hops, on held-out sequences with self-written scratch.
 
     The model writes `chains` of them for each sequence; without scratch to write there is one, the
     sequence itself. `sequences` are counted over all numbers of hops together.
     """
-    generator = Generator().manual_seed(seed)
+    generator = Generator().manual_seed(EVAL_SEED)
     batch = tunnel.sample(sequences, generator)
     if len(batch.metadata["hops"].unique()) < tunnel.hops:
         raise ValueError(
@@ -166,11 +166,9 @@ class Tracking:
     kl: list[float]
 
 
-def measure_tracking(
-    model: Model, tunnel: GroupFilter, *, sequences: int = 600, seed: int = EVAL_SEED
-) -> Tracking:
+def measure_tracking(model: Model, tunnel: GroupFilter, *, sequences: int = 600) -> Tracking:
     """Errors of the belief at each step; the model writes its own scratch."""
-    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    batch = tunnel.sample(sequences, Generator().manual_seed(EVAL_SEED))
     inputs = write_most_probable(model, tunnel, batch.inputs)
     every = 2 if tunnel.scratch == "product" else 1  # before each belief a product
     log_probs = _predict(model, inputs, tunnel.scored[every - 1 :: every])
@@ -195,14 +193,12 @@ def overwrite(tunnel: Hops, batch: Batch, place: Tensor, symbol: Tensor) -> Tens
     return inputs
 
 
-def measure_overwriting(
-    model: Model, tunnel: Hops, *, sequences: int = 600, seed: int = EVAL_SEED
-) -> Overwriting:
+def measure_overwriting(model: Model, tunnel: Hops, *, sequences: int = 600) -> Overwriting:
     """Replace a random symbol of the true scratch by another one and see what is answered.
 
     Only where the answer must change: sequences whose posteriors before and after are far apart.
     """
-    generator = Generator().manual_seed(seed)
+    generator = Generator().manual_seed(EVAL_SEED)
     batch = tunnel.sample(sequences, generator)
     if len(tunnel.written) == 0:
         raise ValueError("there is no scratch to overwrite: choose mode cot and two hops or more")
@@ -220,9 +216,9 @@ def measure_overwriting(
     )
 
 
-def knee(errors: Sequence[float], limit: float = LIMIT) -> int:
-    """How many hops are mastered: all numbers of hops up to it have an error below the limit."""
-    return next((number for number, error in enumerate(errors) if not error < limit), len(errors))
+def knee(errors: Sequence[float]) -> int:
+    """How many hops are mastered: all numbers of hops up to it have an error below `LIMIT`."""
+    return next((number for number, error in enumerate(errors) if not error < LIMIT), len(errors))
 
 
 def _predict(model: Model, inputs: Tensor, scored: Tensor) -> Tensor:

@@ -152,19 +152,17 @@ def measure(
     return Fidelity(tunnel.to_dict(), sequences, seed, parts)
 
 
-def measure_stretched(
-    model: Model, trained: Tunnel, longer: Tunnel, *, sequences: int, seed: int = EVAL_SEED
-) -> Fidelity:
+def measure_stretched(model: Model, trained: Tunnel, longer: Tunnel, *, sequences: int) -> Fidelity:
     """Steps that the model was trained on inside, further ones beyond the horizon.
 
     Where a longer tunnel has as many steps, only further apart, it is beyond the horizon as a
     whole, and inside is the tunnel that was trained on.
     """
     if longer.horizon != trained.horizon or longer == trained:
-        return measure(model, longer, sequences=sequences, seed=seed, horizon=trained.horizon)
-    inside = measure(model, trained, sequences=sequences, seed=seed)
-    beyond = measure(model, longer, sequences=sequences, seed=seed, horizon=0)
-    return Fidelity(beyond.tunnel, sequences, seed, {**inside.parts, **beyond.parts})
+        return measure(model, longer, sequences=sequences, horizon=trained.horizon)
+    inside = measure(model, trained, sequences=sequences)
+    beyond = measure(model, longer, sequences=sequences, horizon=0)
+    return Fidelity(beyond.tunnel, sequences, EVAL_SEED, {**inside.parts, **beyond.parts})
 
 
 def quick_fidelity(model: Model, batch: Batch) -> dict[str, float]:
