@@ -67,6 +67,17 @@ def predict(model: Model, inputs: Tensor, scored: Tensor) -> Tensor:
     return log_probabilities(logits)
 
 
+def predict_all(model: Model, inputs: Tensor, scored: Tensor, batch_size: int = 1024) -> Tensor:
+    """The same of any number of sequences, so many at a time; on the CPU."""
+    device = device_of(model)
+    with evaluating(model):
+        parts = [
+            predict(model, rows.to(device), scored.to(device)).cpu()
+            for rows in inputs.split(batch_size)
+        ]
+    return torch.cat(parts)
+
+
 def device_of(model: Model) -> torch.device:
     """Where the model's parameters are; the CPU for what has none."""
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())

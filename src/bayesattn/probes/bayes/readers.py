@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesattn.bits import log_probabilities
-from bayesattn.evals.prediction import device_of, evaluating, predict
+from bayesattn.evals.prediction import device_of, evaluating, predict_all
 from bayesattn.models import BayesForCausalLM
 from bayesattn.models.architectures import Predictor
 from bayesattn.probes.anatomy import anatomy
@@ -110,11 +110,8 @@ class TunnelReader(Reader):
         return scored
 
     def passes(self, inputs: Tensor, scored: Tensor) -> Iterator[Reading]:
-        device = device_of(self.model)
-        with evaluating(self.model):
-            for rows in inputs.split(ROWS):
-                log_probs = predict(self.model, rows.to(device), scored.to(device)).cpu()
-                yield Reading(log_probs, torch.ones(log_probs.shape[:2]).double())
+        log_probs = predict_all(self.model, inputs, scored, ROWS)
+        yield Reading(log_probs, torch.ones(log_probs.shape[:2]).double())
 
 
 @dataclass(frozen=True)
