@@ -342,7 +342,12 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def window_ending(
-    encode: Encode, text: str, words: Sequence[tuple[int, int]], last: int, length: int, free: int
+    encode: Encode,
+    text: str,
+    words: Sequence[tuple[int, int]],
+    last: int,
+    length: int,
+    free: int = 0,
 ) -> Window | None:
     """The piece of `length` tokens that ends with the word `last`, if whole words make one.
 
@@ -383,7 +388,7 @@ def windows_with_ending(
     for last, (begin, end) in enumerate(words):
         if last < free or text[begin:end] not in endings:
             continue
-        if window := window_ending(encode, text, words, last, length, 0):
+        if window := window_ending(encode, text, words, last, length):
             free = last + length
             yield text[begin:end], window
 
