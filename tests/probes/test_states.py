@@ -1,9 +1,5 @@
-"""Axes and their order: planted ones are found, absent ones are not.
+"""Axes and their order: planted ones are found, absent ones are not."""
 
-Principal components under weights, against copies of rows and plain numpy.
-"""
-
-import numpy as np
 import pytest
 import torch
 
@@ -150,24 +146,10 @@ def test_fresh_weights_have_no_entropy_axis():
 NOISE = {
     (13, 1024): (0.098, 0.194, 11.9),
     (15, 1024): (0.087, 0.170, 13.8),
-    (150, 1024): (0.0126, 0.025, 130),
     (75, 1024): (0.0214, 0.042, 69),
     (75, 512): (0.025, 0.049, 65),
     (75, 192): (0.034, 0.066, 54),
 }
-
-
-def copies(rows, weights):
-    """The resample itself: every row as often as it was drawn."""
-    return rows.repeat_interleave(weights.long(), dim=0).numpy()
-
-
-def spectrum(sample, standardise):
-    sample = sample - sample.mean(0)
-    if standardise:
-        sample = sample / sample.std(0)
-    _, lengths, directions = np.linalg.svd(sample, full_matrices=False)
-    return lengths**2, directions
 
 
 @pytest.fixture
