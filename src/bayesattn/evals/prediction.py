@@ -72,8 +72,8 @@ def predict_all(model: Model, inputs: Tensor, scored: Tensor, batch_size: int = 
     device = device_of(model)
     with evaluating(model):
         parts = [
-            predict(model, rows.to(device), scored.to(device)).cpu()
-            for rows in inputs.split(batch_size)
+            predict(model, inputs[at : at + batch_size].to(device), scored.to(device)).cpu()
+            for at in range(0, max(1, len(inputs)), batch_size)
         ]
     return torch.cat(parts)
 
