@@ -4,6 +4,7 @@ import importlib.util
 import json
 import socket
 import sys
+from functools import cache
 
 import pytest
 
@@ -24,6 +25,21 @@ doc_to_choice: ["Paris", "Rome"]
 doc_to_target: answer
 metric_list: [{{metric: acc}}]
 """
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With a task of ones own; lm-eval reads ten thousand files to know the others, once here."""
+    from lm_eval import tasks
+
+    folder = tmp_path_factory.mktemp("tasks")
+    data = folder / "capitals.jsonl"
+    rows = [{"country": "France", "answer": 0}, {"country": "Italy", "answer": 1}] * 4
+    data.write_text("\n".join(map(json.dumps, rows)))
+    (folder / "capitals.yaml").write_text(TASK.format(data=data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "TaskManager", cache(tasks.TaskManager))
+        yield folder
 
 
 def test_without_lm_eval_a_sentence_says_what_to_install(monkeypatch, tmp_path, capsys):
@@ -58,30 +74,25 @@ def test_numbers_of_a_task_become_scores():
 
 @pytest.mark.skipif(not INSTALLED, reason="lm-eval is not installed: pip install bayesattn[eval]")
 @pytest.mark.filterwarnings("ignore")
-def test_a_task_of_ones_own(tmp_path, monkeypatch):
+def test_a_task_of_ones_own(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    data = tmp_path / "capitals.jsonl"
-    rows = [{"country": "France", "answer": 0}, {"country": "Italy", "answer": 1}] * 4
-    data.write_text("\n".join(map(json.dumps, rows)))
-    (tmp_path / "tasks").mkdir()
-    (tmp_path / "tasks" / "capitals.yaml").write_text(TASK.format(data=data))
     model = untrained()
-    (score,) = harness(model, ["capitals"], folder=tmp_path / "tasks", batch_size=3)
+    (score,) = harness(model, ["capitals"], folder=folder, batch_size=3)
     assert score.task == "capitals" and score.metric == "acc" and 0 <= score.value <= 1
     with pytest.raises(ValueError, match="lm-eval has no task 'nonsense'"):
-        harness(model, ["nonsense"])
+        harness(model, ["nonsense"], folder=folder)
 
 
 @pytest.mark.skipif(not INSTALLED, reason="lm-eval is not installed: pip install bayesattn[eval]")
 @pytest.mark.filterwarnings("ignore")
-def test_our_ruler_is_a_task_that_needs_no_network(tmp_path, monkeypatch):
+def test_our_ruler_is_a_task_that_needs_no_network(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(socket.socket, "connect", None)
     tasks = ["offline_ruler_vt", "offline_ruler_fwe"]
-    found = harness(untrained(), tasks, limit=2, length=512)
+    found = harness(untrained(), tasks, folder=folder, limit=2, length=512)
     assert [(score.task, score.metric, score.value) for score in found] == [
         (task, "score", 0.0) for task in tasks
     ]
     assert [score.samples for score in found] == [2, 2]
     with pytest.raises(ValueError, match="A prompt of cwe has at least"):
-        harness(untrained(), ["offline_ruler"], limit=1, length=512)
+        harness(untrained(), ["offline_ruler"], folder=folder, limit=1, length=512)

@@ -7,7 +7,6 @@ import torch
 
 from bayesattn.models.architectures import Transformer, build
 from bayesattn.probes.chain import _way, lens, measure_chain
-from bayesattn.probes.measured import plain
 from bayesattn.tunnels import Hops
 
 SMALL = Transformer(layers=2, width=16, heads=2, encoding="learned")
@@ -37,14 +36,13 @@ def test_the_last_layer_of_the_lens_is_the_prediction(generator):
 def test_without_scratch_the_layers_are_the_steps(mode):
     tunnel = Hops(6, 3, 4, mode)
     found = measure_chain(model_of(tunnel), tunnel, sequences=128)
-    assert found.hops == 3 and found.steps is None and found.order is None
+    assert found.steps is None and found.order is None
     assert 0 <= found.layers.largest <= found.layers.path <= 2 * found.layers.largest
 
 
 def test_one_hop_has_no_steps():
-    tunnel = Hops(6, 3, 4, "cot")
-    found = measure_chain(model_of(tunnel), tunnel, hops=1, sequences=128)
-    assert found.steps is None
+    tunnel = Hops(6, 1, 4, "cot")
+    assert measure_chain(model_of(tunnel), tunnel, sequences=128).steps is None
 
 
 def test_values_that_hold_the_entropy_are_read_exactly(monkeypatch):
@@ -60,7 +58,6 @@ def test_values_that_hold_the_entropy_are_read_exactly(monkeypatch):
 
     monkeypatch.setattr("bayesattn.probes.chain.capture", values)
     found = measure_chain(model, tunnel, sequences=2048)
-    assert found.decodability > 0.999
     assert found.order > 0.6  # many entropies are equal, and noise orders those
     batch = tunnel.sample(2048, torch.Generator().manual_seed(7_000_000_002))
     held_out = batch.posterior[1536:][batch.metadata["hops"][1536:] == 4]
@@ -70,33 +67,13 @@ def test_values_that_hold_the_entropy_are_read_exactly(monkeypatch):
     assert found.steps.path == pytest.approx(float(hops.sum(1).mean()), abs=0.02)
 
 
-def test_blank_places_are_no_steps(monkeypatch):
-    """Three hops of five: two written symbols and the answer; what blanks hold does not matter."""
-    tunnel = Hops(6, 5, 4, "cot")
-    model = model_of(tunnel)
-    real = measure_chain(model, tunnel, hops=3, sequences=256)
-
-    def capture(model, inputs, names, positions):
-        from bayesattn.probes.capture import capture as original
-
-        found = original(model, inputs, names, positions)
-        states = found[names[0]].clone()
-        states[192:, 2:4] += 1000  # held-out sequences only, so the fit stays
-        return {names[0]: states}
-
-    monkeypatch.setattr("bayesattn.probes.chain.capture", capture)
-    assert measure_chain(model, tunnel, hops=3, sequences=256) == real
-
-
 def test_everything_revealed_has_no_entropy_to_order():
     tunnel = Hops(5, 3, 5, "cot")
     found = measure_chain(model_of(tunnel), tunnel, sequences=128)
-    assert found.order is None and found.decodability is None
-    assert found.steps is not None
-    assert set(plain(found)) == {"hops", "layers", "steps", "order", "decodability"}
+    assert found.order is None and found.steps is not None
 
 
 def test_mistakes():
-    tunnel = Hops(6, 3, 4, "cot")
-    with pytest.raises(ValueError, match="has 1 to 3 hops, not 4"):
-        measure_chain(model_of(tunnel), tunnel, hops=4)
+    tunnel = Hops(6, 60, 5, "direct")
+    with pytest.raises(ValueError, match="none of 16 sequences asks for 60 hops"):
+        measure_chain(model_of(tunnel), tunnel, sequences=16)

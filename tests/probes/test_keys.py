@@ -222,11 +222,16 @@ def test_random_directions_are_the_table(width, expected):
     assert random_cosine(width) == pytest.approx(expected, abs=1e-4)
 
 
+def of_layer(name, own, width, fresh=None):
+    control = {} if fresh is None else {name: fresh}
+    return measures.measure_layer_keys({name: own}, control, width)[name]
+
+
 def test_gaussian_weights_are_as_random_directions_of_the_models_width(generator):
     weight = torch.randn(40, 16, 512, generator=generator)
     found = measures.weight_cosines(weight)
     error = float(found.std()) / math.sqrt(len(found))
-    measured = measures.measure_weights(found, 512, None)
+    measured = of_layer(measures.WEIGHTS, found, 512)
     assert measured.value == pytest.approx(measured.nulls[measures.RANDOM], abs=3 * error)
     # the width of a head would be the wrong baseline
     assert abs(measured.value - random_cosine(16)) > 100 * error
@@ -236,14 +241,14 @@ def test_weights_by_a_loop(generator):
     weight = torch.randn(2, 5, 9, generator=generator).double()
     expected = [mean_pair(head) for head in weight]
     assert measures.weight_cosines(weight).tolist() == pytest.approx(expected)
-    found = measures.measure_weights(measures.weight_cosines(weight), 9, torch.tensor([0.2, 0.4]))
+    found = of_layer(measures.WEIGHTS, measures.weight_cosines(weight), 9, torch.tensor([0.2, 0.4]))
     assert found.value == pytest.approx(sum(expected) / 2)
     assert found.nulls == pytest.approx({measures.RANDOM: random_cosine(9), "random init": 0.3})
 
 
 def test_tokens_by_a_loop(generator):
     own, fresh = torch.randn(2, 6, 3, 8, generator=generator).double()
-    found = measures.measure_tokens(own, fresh)
+    found = of_layer(measures.AS_ATTENDED, own, 40, fresh)
     assert found.value == pytest.approx(sum(mean_pair(own[:, h]) for h in range(3)) / 3)
     expected = sum(mean_pair(fresh[:, h]) for h in range(3)) / 3
     assert found.nulls["random init"] == pytest.approx(expected)
@@ -253,7 +258,7 @@ def test_tokens_by_a_loop(generator):
 
 def test_heads_by_a_loop(generator):
     own, fresh = torch.randn(2, 7, 3, 8, generator=generator).double()
-    found = measures.measure_heads(own, fresh)
+    found = of_layer(measures.HEADS, own, 40, fresh)
     assert found.value == pytest.approx(sum(map(mean_pair, own)) / 7)
     assert found.nulls["random init"] == pytest.approx(sum(map(mean_pair, fresh)) / 7)
     assert found.nulls[measures.RANDOM] == random_cosine(8)
@@ -264,10 +269,11 @@ def test_one_head_has_no_other(generator):
     assert measures.measure_layer_keys(own, {}, 8) == {}
 
 
-def test_different_tokens_are_first_occurrences_after_the_first_position():
+def test_different_tokens_are_first_occurrences_after_the_first_position(monkeypatch):
     prompts = [[4, 7, 4, 7], [9, 9, 4]]
     assert measures.different_tokens(prompts) == [1, 2, 5]
-    assert measures.different_tokens(prompts, 2) == [1, 2]
+    monkeypatch.setattr(measures, "TOKENS", 2)
+    assert measures.different_tokens(prompts) == [1, 2]
 
 
 def test_welch_bound_is_reached_by_simplex_and_cross_and_by_nothing_below(generator):

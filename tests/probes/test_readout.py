@@ -58,12 +58,3 @@ def test_first_component_is_that_of_each_set(standardise, generator):
         assert float(found.share[at]) == pytest.approx(float(s[0] ** 2 / (s**2).sum()))
         same = (found.scores[at] @ u[:, 0]).abs() / s[0]
         assert float(same) == pytest.approx(1.0)
-
-
-def test_readable_is_what_leaving_out_each_prompt_gives(generator):
-    x = torch.randn(2, 12, 5, generator=generator).double()
-    y = x[..., 0] + 0.1 * torch.randn(2, 12, generator=generator)
-    found = readout.readable(x, y)
-    assert found[0] > 0.5
-    noise = readout.readable(x, torch.randn(2, 12, generator=generator).double())
-    assert noise.max() < 0.5

@@ -19,7 +19,7 @@ def enumerate_permutations(alphabet, keys, values):
 
 
 def enumerate_paths(initial, transition, emission, observations):
-    """Filtered, predicted beliefs at the last step and the likelihood, over all state paths."""
+    """Filtered and predicted beliefs at the last step, over all state paths."""
     states, length = len(initial), len(observations)
     filtered, predicted = np.zeros(states), np.zeros(states)
     for path in itertools.product(range(states), repeat=length):
@@ -29,7 +29,7 @@ def enumerate_paths(initial, transition, emission, observations):
         )
         predicted[path[-1]] += before
         filtered[path[-1]] += before * emission[path[-1], observations[-1]]
-    return filtered / filtered.sum(), predicted / predicted.sum(), filtered.sum()
+    return filtered / filtered.sum(), predicted / predicted.sum()
 
 
 def enumerate_words(initial, matrices, tokens):

@@ -26,7 +26,7 @@ class Told(Process, name="told"):
 
 @every_process
 def test_beliefs_and_posteriors_are_those_of_enumerating_all_paths(process, generator):
-    batch = process.sample(4, generator)
+    batch = process.sample(2, generator)
     beliefs = process.beliefs(batch.inputs)
     initial, matrices = process.stationary.numpy(), process.matrices.numpy()
     for row, said in enumerate(batch.inputs.tolist()):

@@ -15,7 +15,7 @@ from bayesattn.tunnels.sampling import (
 from tests.tunnels.oracles import repair
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 20, 256, 257, 1000])
+@pytest.mark.parametrize("size", [1, 2, 20, 1000])
 def test_every_row_is_an_order(size, generator):
     orders = random_orders(200, size, generator)
     assert orders.dtype == torch.int64
@@ -30,11 +30,11 @@ def test_every_order_is_equally_likely(generator):
     assert ((counts - 2000).square() / 2000).sum() < 55  # chi-squared, 23 degrees, p = 2e-4
 
 
-@pytest.mark.parametrize("size", [9, 40, 64, 256, 300, 5000])
+@pytest.mark.parametrize("size", [9, 300])
 def test_taking_the_beginning(size, generator):
-    rows = 3000 * size // 9
-    orders = random_orders(min(rows, 100_000), size, generator, take=2)
-    assert orders.dtype == torch.int64 and orders.shape == (min(rows, 100_000), 2)
+    rows = 300 * size
+    orders = random_orders(rows, size, generator, take=2)
+    assert orders.dtype == torch.int64 and orders.shape == (rows, 2)
     assert (orders[:, 0] != orders[:, 1]).all()
     for column in orders.unbind(1):
         expected = len(orders) / size
@@ -44,8 +44,8 @@ def test_taking_the_beginning(size, generator):
         assert abs(spread) < 4.5 * (2 * (size - 1)) ** 0.5
 
 
-@pytest.mark.parametrize("size", [40, 64])
-def test_every_pair_is_equally_likely(size, generator):
+def test_every_pair_is_equally_likely(generator):
+    size = 40
     orders = random_orders(200_000, size, generator, take=2)
     pairs = (orders * torch.tensor([size, 1])).sum(1).bincount(minlength=size**2).double()
     pairs = pairs.view(size, size)
@@ -56,7 +56,7 @@ def test_every_pair_is_equally_likely(size, generator):
     assert abs(spread) < 4.5 * (2 * freedom) ** 0.5
 
 
-@pytest.mark.parametrize("size, take", [(256, 64), (300, 64), (256, 5), (1000, 100)])
+@pytest.mark.parametrize("size, take", [(256, 5), (300, 64)])
 def test_many_of_more_are_distinct_and_in_random_order(size, take, generator):
     orders = random_orders(2000, size, generator, take=take)
     ranked = orders.sort(1).values

@@ -68,9 +68,7 @@ def initial_weights(
     )
 
 
-def chain_problem(
-    length: int, generator: Generator, sequences: int | None = None, stay: float = 0.3
-) -> Problem:
+def chain_problem(length: int, generator: Generator, sequences: int | None = None) -> Problem:
     """Fresh paths of the sticky chain, causal.
 
     Args:
@@ -78,9 +76,8 @@ def chain_problem(
         generator: of the paths and the noise; the means of the symbols are always the same.
         sequences: None gives [T, d_x], a number [sequences, 1, T, d_x], so that several weights
             [R, ...] can be tested on all sequences at once.
-        stay: probability of staying.
     """
-    chain = StickyChain(symbols=CHAIN.outcomes, stay=stay, length=length, width=CHAIN.x)
+    chain = StickyChain(symbols=CHAIN.outcomes, length=length, width=CHAIN.x)
     batch = chain.sample(sequences or 1, generator)
     future = torch.full((length, length), -math.inf).triu(1)
     if sequences is None:
@@ -88,9 +85,9 @@ def chain_problem(
     return Problem(batch.inputs[:, None], batch.labels[:, None], future)
 
 
-def chain_floor(stay: float = 0.3) -> float:
+def chain_floor() -> float:
     """H(y_t | y_{t-1}) in nats: no predictor of a long fresh sequence does better."""
-    return StickyChain(symbols=CHAIN.outcomes, stay=stay).conditional_entropy * math.log(2)
+    return StickyChain(symbols=CHAIN.outcomes).conditional_entropy * math.log(2)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,13 +22,11 @@ from torch import Generator, Tensor
 
 from bayesattn.bits import entropy, entropy_errors, kl_divergence
 from bayesattn.evals.fidelity import EVAL_SEED
-from bayesattn.evals.prediction import Model, device_of, evaluating, predict
+from bayesattn.evals.prediction import Model, predict_all
 from bayesattn.tunnels import Batch, GroupFilter, Hops
 
 LIMIT = 0.05
 """Bits: up to this error a number of hops is mastered."""
-BATCH = 1024
-"""Sequences in one pass of the model."""
 TOLD_APART = 0.5
 """Total variation from which on two posteriors say different things."""
 
@@ -97,7 +95,7 @@ def write_chains(
     rows, sequence = inputs, torch.arange(len(inputs))
     times = torch.full((len(inputs),), chains)
     for position in tunnel.written.tolist():
-        chances = _predict(model, rows, torch.tensor([position - 1]))[:, 0].exp()
+        chances = predict_all(model, rows, torch.tensor([position - 1]))[:, 0].exp()
         each = torch.arange(len(rows)).repeat_interleave(times)
         drawn = torch.multinomial(chances[each], 1, generator=generator)[:, 0]
         outcomes = chances.shape[1]
@@ -113,20 +111,20 @@ def write_most_probable(model: Model, tunnel: Hops | GroupFilter, inputs: Tensor
     """Inputs [B, T] with the scratch that `model` finds most probable, place by place."""
     rows = inputs.clone()
     for position in tunnel.written.tolist():
-        log_probs = _predict(model, rows, torch.tensor([position - 1]))[:, 0]
+        log_probs = predict_all(model, rows, torch.tensor([position - 1]))[:, 0]
         rows[:, position] = tunnel.spell(log_probs.argmax(-1))
     return rows
 
 
 def measure_hops(
-    model: Model, tunnel: Hops, *, sequences: int = 600, chains: int = 64, seed: int = EVAL_SEED
+    model: Model, tunnel: Hops, *, sequences: int = 600, chains: int = 64
 ) -> list[HopScores]:
     """Scores by number of hops, on held-out sequences with self-written scratch.
 
     The model writes `chains` of them for each sequence; without scratch to write there is one, the
     sequence itself. `sequences` are counted over all numbers of hops together.
     """
-    generator = Generator().manual_seed(seed)
+    generator = Generator().manual_seed(EVAL_SEED)
     batch = tunnel.sample(sequences, generator)
     if len(batch.metadata["hops"].unique()) < tunnel.hops:
         raise ValueError(
@@ -134,7 +132,7 @@ def measure_hops(
             "take more"
         )
     written = write_chains(model, tunnel, batch.inputs, chains, generator)
-    answers = _predict(model, written.inputs, tunnel.scored[-1:])[:, 0]
+    answers = predict_all(model, written.inputs, tunnel.scored[-1:])[:, 0]
     weight = written.times.double() / chains
     mean = torch.zeros(sequences, tunnel.outcomes, dtype=torch.float64)
     mean.index_add_(0, written.sequence, weight[:, None] * answers.exp())
@@ -147,7 +145,7 @@ def measure_hops(
         "accuracy": (mean.argmax(1) == batch.labels[:, -1]).double(),
         "bayes": entropy(marginal),
     }
-    told = entropy_errors(_predict(model, batch.inputs, tunnel.scored), batch.posterior).abs()
+    told = entropy_errors(predict_all(model, batch.inputs, tunnel.scored), batch.posterior).abs()
     hops = batch.metadata["hops"]
     return [
         HopScores(
@@ -166,14 +164,12 @@ class Tracking:
     kl: list[float]
 
 
-def measure_tracking(
-    model: Model, tunnel: GroupFilter, *, sequences: int = 600, seed: int = EVAL_SEED
-) -> Tracking:
+def measure_tracking(model: Model, tunnel: GroupFilter, *, sequences: int = 600) -> Tracking:
     """Errors of the belief at each step; the model writes its own scratch."""
-    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    batch = tunnel.sample(sequences, Generator().manual_seed(EVAL_SEED))
     inputs = write_most_probable(model, tunnel, batch.inputs)
     every = 2 if tunnel.scratch == "product" else 1  # before each belief a product
-    log_probs = _predict(model, inputs, tunnel.scored[every - 1 :: every])
+    log_probs = predict_all(model, inputs, tunnel.scored[every - 1 :: every])
     posterior = batch.posterior[:, every - 1 :: every]
     return Tracking(
         mae=entropy_errors(log_probs, posterior).abs().mean(0).tolist(),
@@ -195,14 +191,12 @@ def overwrite(tunnel: Hops, batch: Batch, place: Tensor, symbol: Tensor) -> Tens
     return inputs
 
 
-def measure_overwriting(
-    model: Model, tunnel: Hops, *, sequences: int = 600, seed: int = EVAL_SEED
-) -> Overwriting:
+def measure_overwriting(model: Model, tunnel: Hops, *, sequences: int = 600) -> Overwriting:
     """Replace a random symbol of the true scratch by another one and see what is answered.
 
     Only where the answer must change: sequences whose posteriors before and after are far apart.
     """
-    generator = Generator().manual_seed(seed)
+    generator = Generator().manual_seed(EVAL_SEED)
     batch = tunnel.sample(sequences, generator)
     if len(tunnel.written) == 0:
         raise ValueError("there is no scratch to overwrite: choose mode cot and two hops or more")
@@ -213,26 +207,16 @@ def measure_overwriting(
     inputs = overwrite(tunnel, batch, place, (true + by) % tunnel.alphabet)
     after, before = tunnel.exact(inputs)[:, -1], batch.posterior[:, -1]
     differ = (length > 0) & ((after - before).abs().sum(1) / 2 > TOLD_APART)
-    log_probs = _predict(model, inputs[differ], tunnel.scored[-1:])[:, 0]
+    log_probs = predict_all(model, inputs[differ], tunnel.scored[-1:])[:, 0]
     return Overwriting(
         kl_to_new=float(kl_divergence(after[differ], log_probs).mean()),
         kl_to_old=float(kl_divergence(before[differ], log_probs).mean()),
     )
 
 
-def knee(errors: Sequence[float], limit: float = LIMIT) -> int:
-    """How many hops are mastered: all numbers of hops up to it have an error below the limit."""
-    return next((number for number, error in enumerate(errors) if not error < limit), len(errors))
-
-
-def _predict(model: Model, inputs: Tensor, scored: Tensor) -> Tensor:
-    """[M, S, outcomes] log-probabilities, a batch at a time."""
-    device = device_of(model)
-    with evaluating(model):
-        parts = [
-            predict(model, rows.to(device), scored.to(device)).cpu() for rows in inputs.split(BATCH)
-        ]
-    return torch.cat(parts)
+def knee(errors: Sequence[float]) -> int:
+    """How many hops are mastered: all numbers of hops up to it have an error below `LIMIT`."""
+    return next((number for number, error in enumerate(errors) if not error < LIMIT), len(errors))
 
 
 def _by_sequence(values: Tensor, written: Written, weight: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
 """`bayesattn extend` from the first look to the recommendation, in pieces that are done once.
 
-FOLDER/settings.json             what is measured; another measurement is refused
-FOLDER/work/NAME.safetensors     each piece of the work as soon as it is done
-FOLDER/WAY/extension.json        every way, for `load_extension`
-FOLDER/extension.json            the recommended one
-FOLDER/report.json               all numbers
+In the folder of all that is found are
+
+    settings.json            what is measured; another measurement is refused
+    work/NAME.safetensors    each piece of the work as soon as it is done
+    WAY/extension.json       every way, for `load_extension`
+    extension.json           the recommended one
+    report.json              all numbers
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesattn.bits import entropy_errors, kl_divergence
+from bayesattn.bits import entropy, entropy_errors, kl_divergence
 from bayesattn.evals.prediction import METRICS, Model, Scores, device_of, evaluating, predict
 from bayesattn.stats import Estimate, Interval, percentiles, resampling_weights
-from bayesattn.tunnels import trivial
 from bayesattn.tunnels.base import Batch, Tunnel
 
 EVAL_SEED = 7_000_000_002
@@ -141,10 +140,7 @@ def measure(
         name: Part(
             steps.start + 1,
             _all_scores(scores, batch, steps),
-            {
-                "constant": trivial.constant_entropy_mae(batch.posterior[:, steps]),
-                "instance": trivial.instance_entropy_mae(batch.posterior[:, steps]),
-            },
+            constant_entropy_maes(batch.posterior[:, steps]),
         )
         for name, steps in sides.items()
         if len(batch.scored[steps])
@@ -152,19 +148,43 @@ def measure(
     return Fidelity(tunnel.to_dict(), sequences, seed, parts)
 
 
-def measure_stretched(
-    model: Model, trained: Tunnel, longer: Tunnel, *, sequences: int, seed: int = EVAL_SEED
-) -> Fidelity:
+def measure_stretched(model: Model, trained: Tunnel, longer: Tunnel, *, sequences: int) -> Fidelity:
     """Steps that the model was trained on inside, further ones beyond the horizon.
 
     Where a longer tunnel has as many steps, only further apart, it is beyond the horizon as a
     whole, and inside is the tunnel that was trained on.
     """
     if longer.horizon != trained.horizon or longer == trained:
-        return measure(model, longer, sequences=sequences, seed=seed, horizon=trained.horizon)
-    inside = measure(model, trained, sequences=sequences, seed=seed)
-    beyond = measure(model, longer, sequences=sequences, seed=seed, horizon=0)
-    return Fidelity(beyond.tunnel, sequences, seed, {**inside.parts, **beyond.parts})
+        return measure(model, longer, sequences=sequences, horizon=trained.horizon)
+    inside = measure(model, trained, sequences=sequences)
+    beyond = measure(model, longer, sequences=sequences, horizon=0)
+    return Fidelity(beyond.tunnel, sequences, EVAL_SEED, {**inside.parts, **beyond.parts})
+
+
+def trivial_predictors(posterior: Tensor) -> dict[str, Tensor]:
+    """Probabilities [B, S, C] of what knows nothing of the sequence, or too little.
+
+    A number such as "0.4 bits of entropy error" means nothing until the uniform predictor has been
+    seen to reach the same. Constants are fitted on the very posteriors they are judged by: none can
+    be stronger.
+    """
+    return {
+        "uniform": torch.full_like(posterior, 1 / posterior.shape[-1]),
+        # of all constants the least KL(Bayes ‖ ·)
+        "constant": posterior.mean((0, 1), keepdim=True).expand_as(posterior),
+        # one that knows the instance of the task
+        "instance": posterior.mean(1, keepdim=True).expand_as(posterior),
+    }
+
+
+def constant_entropy_maes(posterior: Tensor) -> dict[str, float]:
+    """Least mean |h - H| in bits of a constant entropy h, for all sequences or for each of them.
+
+    Right entropies can come with wrong probabilities, so this bounds what an entropy error shows.
+    """
+    bits = entropy(posterior)
+    best = {"constant": bits.flatten().median(), "instance": bits.median(1, keepdim=True).values}
+    return {kind: (bits - median).abs().mean().item() for kind, median in best.items()}
 
 
 def quick_fidelity(model: Model, batch: Batch) -> dict[str, float]:
@@ -200,13 +220,7 @@ def _model_scores(model: Model, batch: Batch, batch_size: int) -> Scores:
 
 def _all_scores(model: Scores, batch: Batch, steps: slice) -> dict[str, Scores]:
     posterior, labels = batch.posterior[:, steps], batch.labels[:, steps]
-    # The constants are fitted on the very posteriors they are judged by: none can be stronger.
-    others = {
-        "bayes": posterior,
-        "uniform": trivial.uniform_predictor(posterior),
-        "constant": trivial.constant_predictor(posterior),
-        "instance": trivial.instance_predictor(posterior),
-    }
+    others = {"bayes": posterior, **trivial_predictors(posterior)}
     return {"model": model.at(steps)} | {
         name: Scores.compare(probs.log(), posterior, labels) for name, probs in others.items()
     }

@@ -67,6 +67,17 @@ def predict(model: Model, inputs: Tensor, scored: Tensor) -> Tensor:
     return log_probabilities(logits)
 
 
+def predict_all(model: Model, inputs: Tensor, scored: Tensor, batch_size: int = 1024) -> Tensor:
+    """The same of any number of sequences, so many at a time; on the CPU."""
+    device = device_of(model)
+    with evaluating(model):
+        parts = [
+            predict(model, inputs[at : at + batch_size].to(device), scored.to(device)).cpu()
+            for at in range(0, max(1, len(inputs)), batch_size)
+        ]
+    return torch.cat(parts)
+
+
 def device_of(model: Model) -> torch.device:
     """Where the model's parameters are; the CPU for what has none."""
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())

@@ -157,14 +157,8 @@ def read_rows(
 ) -> Iterator["Rows"]:
     """Read rows [N, n]: short ones together, long ones one by one and what they share only once.
 
-    Args:
-        model: any causal LM.
-        rows: tokens.
-        asked: indices in a row after which logits are wanted.
-        extra: further tokens that the reader must have room for.
-        memory: as of `Reader`.
-        tolerance: as of `Reader`.
-        tell: called after every chunk with the work it was; see `reading_work`.
+    Logits are those after the indices `asked`. The reader has room for `extra` further tokens, and
+    `tell` hears after every chunk how much work it was, as `reading_work` counts it.
     """
     size, width = rows.shape[1], _width(model)
 

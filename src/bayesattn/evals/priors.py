@@ -189,15 +189,12 @@ def _density(model: BayesForCausalLM, length: int) -> Tensor:
     return torch.stack(found)
 
 
-def factors_on_passkey(language_model: LanguageModel, depth: float = 0.5, seed: int = 0) -> Factors:
-    """Factors on a passkey prompt that fills a training sequence, or 512 tokens of it.
-
-    `depth` is that of the needle, 0 to 1; `seed` decides the hidden value.
-    """
+def factors_on_passkey(language_model: LanguageModel) -> Factors:
+    """Factors on a passkey prompt that fills a training sequence, or 512 tokens of it."""
     model = _ours(language_model)
     maker = NeedleMaker(language_model.tokenizer)
     room = min(language_model.length, _LONGEST) - maker.answer_length
-    prompts = maker.prompts(max(room, maker.shortest), [depth], 1, seed)
+    prompts = maker.prompts(max(room, maker.shortest), [0.5], 1, seed=0)
     tokens = torch.cat([prompts.tokens[0], prompts.answers[0]])
     scored = prompts.answers[0][prompts.scored]
     found = (prompts.tokens[0].unfold(0, len(scored), 1) == scored).all(-1).nonzero()[:, 0]

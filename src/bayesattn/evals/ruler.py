@@ -142,10 +142,10 @@ def ruler(
         return Ruler(name, length, corpus, seed, tolerance, cells, left_out)
 
     for sheet in sheets:
-        reading = _Reading(language_model, sheet.longest, memory, tolerance)
+        most, settings = KINDS[sheet.kind].tokens, {"memory": memory, "tolerance": tolerance}
         for problem in sheet.problems:
             if any(key not in answers for key in _keys(problem)):
-                written = reading.continuation(problem, KINDS[sheet.kind].tokens)
+                written = _continuation(language_model, problem, most, settings)
                 right = (problem.holds(answer, written) for answer in problem.answers)
                 answers.add(dict(zip(_keys(problem), right, strict=True)))
             done += problem.tokens
@@ -161,10 +161,6 @@ class _Sheet:
     kind: str
     requested: str
     problems: list[Problem]
-
-    @property
-    def longest(self) -> int:
-        return max(problem.tokens for problem in self.problems)
 
     def cells(self, answers: KeptAnswers) -> Iterator[Cell]:
         """One, if anything is known."""
@@ -212,36 +208,27 @@ def _sheets(
     return sheets, left_out
 
 
-class _Reading:
-    """Reads prompts and lets the model write on."""
-
-    def __init__(
-        self, language_model: LanguageModel, longest: int, memory: int, tolerance: float | None
-    ) -> None:
-        self._opened = language_model
-        self._longest, self._settings = longest, {"memory": memory, "tolerance": tolerance}
-
-    def continuation(self, problem: Problem, most: int) -> str:
-        """What the model writes, greedily, until nothing further could change the score."""
-        opened, tokenizer = self._opened, self._opened.tokenizer
-        least = SPARE * len(_tokens(opened, " ".join(problem.answers)))
-        room = max(most, least)
-        prompt = torch.tensor([_tokens(opened, problem.prompt)])
-        settings: dict[str, Any] = self._settings
-        reader = Reader(opened.model, batch=1, tokens=prompt.shape[1] + room, **settings)
-        logits = reader.logits(prompt, [prompt.shape[1] - 1])
-        ends = _end_tokens(opened)
-        written: list[int] = []
-        while len(written) < room:
-            token = int(logits[0, -1].argmax())
-            if token in ends:
-                break
-            written.append(token)
-            text = str(tokenizer.decode(written))
-            if problem.score(text) == 1:
-                return text
-            logits = reader.logits(torch.tensor([[token]]), [0])
-        return str(tokenizer.decode(written))
+def _continuation(
+    opened: LanguageModel, problem: Problem, most: int, settings: dict[str, Any]
+) -> str:
+    """What the model writes, greedily, until nothing further could change the score."""
+    tokenizer = opened.tokenizer
+    room = max(most, SPARE * len(_tokens(opened, " ".join(problem.answers))))
+    prompt = torch.tensor([_tokens(opened, problem.prompt)])
+    reader = Reader(opened.model, batch=1, tokens=prompt.shape[1] + room, **settings)
+    logits = reader.logits(prompt, [prompt.shape[1] - 1])
+    ends = _end_tokens(opened)
+    written: list[int] = []
+    while len(written) < room:
+        token = int(logits[0, -1].argmax())
+        if token in ends:
+            break
+        written.append(token)
+        text = str(tokenizer.decode(written))
+        if problem.score(text) == 1:
+            return text
+        logits = reader.logits(torch.tensor([[token]]), [0])
+    return str(tokenizer.decode(written))
 
 
 def _end_tokens(language_model: LanguageModel) -> set[int]:

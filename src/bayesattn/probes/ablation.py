@@ -73,16 +73,12 @@ class Ablations:
     mae: Measured
     losses: list[Loss]
 
-    def find(self, part: str, layer: int, head: int | None = None, kind: str = "zero") -> Loss:
-        wanted = (part, layer, head, kind)
-        return next(x for x in self.losses if (x.part, x.layer, x.head, x.kind) == wanted)
 
-
-def all_cuts(parts: Anatomy, kinds: Sequence[Kind] = KINDS) -> list[Cut]:
+def all_cuts(parts: Anatomy) -> list[Cut]:
     """Every head, every sublayer and every layer of a model."""
     cuts: list[Cut] = []
     for at, layer in enumerate(parts.layers):
-        for kind in kinds:
+        for kind in KINDS:
             if layer.attention is not None:
                 cuts += [
                     Cut(part="head", layer=at, head=head, kind=kind)

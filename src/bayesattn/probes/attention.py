@@ -83,9 +83,7 @@ def summarise(attention: list[Tensor], visible: list[Tensor], lengths: Tensor) -
     return {name: torch.stack([layer[name] for layer in layers], dim=1) for name in layers[0]}
 
 
-def measure_depth(
-    rows: Rows, control: Rows | None = None, *, draws: int, permutations: int = PERMUTATIONS
-) -> Depth:
+def measure_depth(rows: Rows, control: Rows | None = None, *, draws: int) -> Depth:
     """Curves over the layers and what becomes of them, with intervals over prompts."""
     prompts, layers = rows[ENTROPY].shape
     weights = resampling_weights(prompts, draws)
@@ -106,7 +104,7 @@ def measure_depth(
         return measured(lambda curve: curve[:, layer], name, **even)
 
     depth = measured(_depth, EVENNESS, other_orders=0.0)
-    mixed = shuffled_columns(curves[EVENNESS].T, permutations, Generator().manual_seed(0))[..., 0]
+    mixed = shuffled_columns(curves[EVENNESS].T, PERMUTATIONS, Generator().manual_seed(0))[..., 0]
     # a fall is what is looked for, so here less is more
     p = chance(-depth.value, -_depth(mixed))
     return Depth(

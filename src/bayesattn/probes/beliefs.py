@@ -137,11 +137,11 @@ def number_words(inputs: Tensor, scored: Tensor) -> Tensor:
     return torch.stack(numbers, dim=1)
 
 
-def fold_words(words: Tensor, seed: int = 0) -> Tensor:
+def fold_words(words: Tensor) -> Tensor:
     """[N, S] the part of `FOLDS` that each word is in; -1 at steps that have too few words."""
     counts = torch.tensor([len(words[:, step].unique()) for step in range(words.shape[1])])
     require_samples("words of one length", int(counts.max()), FEWEST_WORDS)
-    order = torch.randperm(int(counts.sum()), generator=Generator().manual_seed(seed))
+    order = torch.randperm(int(counts.sum()), generator=Generator().manual_seed(0))
     return torch.where(counts < FEWEST_WORDS, -1, order[words] % FOLDS)
 
 

@@ -38,61 +38,42 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainGeometry:
-    """Sequences that ask for one number of hops."""
+    """Sequences that ask for all the hops of a tunnel."""
 
-    hops: int
     layers: Way
     """From layer to layer at the answer."""
     steps: Way | None
     """From step to step; None if there is no scratch."""
     order: float | None
     """Spearman's correlation of c_t with the exact entropy; None where that is always the same."""
-    decodability: float | None
-    """R² of the read-out on sequences it was not fitted on; None as above."""
 
 
-def measure_chain(
-    model: Predictor,
-    tunnel: Hops,
-    *,
-    hops: int | None = None,
-    sequences: int = 1024,
-    seed: int = EVAL_SEED,
-) -> ChainGeometry:
-    """The way to the answer in sequences that ask for `hops` hops, all of the tunnel's by default.
+def measure_chain(model: Predictor, tunnel: Hops, *, sequences: int = 1024) -> ChainGeometry:
+    """The way to the answer in sequences that ask for as many hops as there can be.
 
-    The scratch is the true one; where there is one, hops are 2 or more. `sequences` are over all
-    numbers of hops together; a quarter is held out from the fit.
+    The scratch is the true one. `sequences` are over all numbers of hops together; a quarter is
+    held out from the fit.
     """
-    hops = tunnel.hops if hops is None else hops
-    if not 1 <= hops <= tunnel.hops:
-        raise ValueError(f"this tunnel has 1 to {tunnel.hops} hops, not {hops}")
-    batch = tunnel.sample(sequences, Generator().manual_seed(seed))
+    batch = tunnel.sample(sequences, Generator().manual_seed(EVAL_SEED))
     train, test = split(sequences)
-    chosen = batch.metadata["hops"][test] == hops
+    chosen = batch.metadata["hops"][test] == tunnel.hops
     if not bool(chosen.any()):
-        raise ValueError(f"none of {sequences} sequences asks for {hops} hops: take more")
+        raise ValueError(f"none of {sequences} sequences asks for {tunnel.hops} hops: take more")
     inputs = batch.inputs[test][chosen]
     layers = _way(lens(model, inputs, tunnel.positions - 1) / math.log2(tunnel.alphabet))
-    used = len(range(tunnel.stride, hops, tunnel.stride)) if len(tunnel.written) else 0
-    if used == 0:
-        return ChainGeometry(hops=hops, layers=layers, steps=None, order=None, decodability=None)
+    if len(tunnel.written) == 0:
+        return ChainGeometry(layers=layers, steps=None, order=None)
     name = f"layers.{anatomy(model).attending[-1]}.v"
     states = capture(model, batch.inputs, [name], tunnel.scored)[name].flatten(2)
     bits = entropy(batch.posterior)[..., None]
     readout = fit(states[train], bits[train])
     read = (states[test][chosen].double() @ readout.weight + readout.offset)[..., 0]
-    steps = [*range(used), tunnel.horizon - 1]
-    read, true = read[:, steps], bits[test][chosen][:, steps, 0]
+    true = bits[test][chosen][..., 0]
     flat = float(true.var(correction=0)) < 1e-9
-    error = (read - true).square().sum()
-    spread = (true - true.mean()).square().sum()
     return ChainGeometry(
-        hops=hops,
         layers=layers,
         steps=_way(read / math.log2(tunnel.alphabet)),
         order=None if flat else float(spearman(read.flatten(), true.flatten())),
-        decodability=None if flat else float(1 - error / spread),
     )
 
 

@@ -74,11 +74,6 @@ def calibrated(states: Sequence[States], keys: Keys, attention: Depth | None) ->
     return found
 
 
-def entropy_axis(states: Sequence[States]) -> bool:
-    """Whether values of the last layer have an axis, and entropy orders it, beyond chance."""
-    return all(line.holds for line in calibrated(states, [], None)) and bool(last_values(states))
-
-
 def summary(criteria: Sequence[Criterion]) -> str:
     """The authors' word for how many of the three hold."""
     count = sum(criterion.holds for criterion in criteria)

@@ -67,18 +67,18 @@ class Curve(NamedTuple):
         return float(1 - self.land(x).distance.sum() / spread.clamp(min=1e-300))
 
 
-def principal_curve(x: Tensor, nodes: int = NODES) -> Curve:
+def principal_curve(x: Tensor) -> Curve:
     """The curve through states x [..., d]."""
     rows, mean = centred(x.flatten(0, -2))
     axis = principal_axes(rows)[1][0]
     scores = rows @ axis
     ends = scores.quantile(torch.tensor([0.02, 0.98], dtype=scores.dtype))
-    line = torch.linspace(float(ends[0]), float(ends[1]), nodes, dtype=rows.dtype)
+    line = torch.linspace(float(ends[0]), float(ends[1]), NODES, dtype=rows.dtype)
     chain = line[:, None] * axis
-    bend = torch.eye(nodes, dtype=rows.dtype).diff(dim=0).diff(dim=0)
+    bend = torch.eye(NODES, dtype=rows.dtype).diff(dim=0).diff(dim=0)
     for stiffness in torch.logspace(*STIFFNESS, ROUNDS, dtype=rows.dtype):
         nearest = torch.cdist(rows, chain).argmin(-1)
-        counts = nearest.bincount(minlength=nodes).to(rows)
+        counts = nearest.bincount(minlength=NODES).to(rows)
         sums = torch.zeros_like(chain).index_add_(0, nearest, rows)
         pull = torch.diag(counts / len(rows)) + stiffness * bend.T @ bend
         chain = torch.linalg.lstsq(pull, sums / len(rows)).solution

@@ -57,15 +57,15 @@ class Path:
         """Step at which a curve has come to within `share` of its end; see `settling_step`."""
         return settling_step(self.steps, self.curves[kind], share)
 
-    def reaching(self, kind: str, times: float = TWICE) -> float:
-        """Step from which on a curve that falls stays below `times` its end."""
+    def reaching(self, kind: str) -> float:
+        """Step from which on a curve that falls stays below `TWICE` its end."""
         curve = self.curves[kind]
         whole = abs(curve[0] - curve[-1]) or 1.0
-        return settling_step(self.steps, curve, (times - 1) * abs(curve[-1]) / whole)
+        return settling_step(self.steps, curve, (TWICE - 1) * abs(curve[-1]) / whole)
 
-    def dissociation(self, slow: str, fast: str = "attention") -> float:
-        """log2 of how much later `slow` settles than `fast`."""
-        return math.log2(self.settling(slow) / self.settling(fast))
+    def dissociation(self, kind: str) -> float:
+        """log2 of how much later it settles than attention."""
+        return math.log2(self.settling(kind) / self.settling("attention"))
 
     def precision(self) -> float:
         """log2 of how much later the entropy error is right than attention is settled."""

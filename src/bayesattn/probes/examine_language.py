@@ -35,7 +35,6 @@ from bayesattn.probes.selfcheck import SelfCheck
 from bayesattn.probes.states import (
     DRAWS,
     KINDS,
-    PERMUTATIONS,
     SHARE,
     SPEARMAN,
     TWO,
@@ -166,7 +165,8 @@ def examine_language(
     check.require("logits")
     tell("reading prompts")
     observed = observe(subject, prompts.tokens, chosen, check.refused, tell)
-    first(_doubted(first_findings(observed, draws), check))
+    known = _of_layers(*_keys_and_attention(observed, None, {}, draws))
+    first(_doubted(known, check))
     plan = {name: value for name, value in vars(subject.plan).items() if name not in VARYING}
     notes = [f"{what} is in doubt: {why}." for what, why in check.doubts.items()] + _notes(subject)
     skipped: dict[str, str] = {}
@@ -175,8 +175,13 @@ def examine_language(
         tell("the same with fresh weights")
         # never the very weights that are looked at
         own = read(1 if random_init == 0 else 0)
-        say = partial(_tell_more, tell, "with fresh weights")
-        return observe(own, prompts.tokens, chosen, check.refused, say)
+        return observe(
+            own,
+            prompts.tokens,
+            chosen,
+            check.refused,
+            lambda what: tell(f"{what}, with fresh weights"),
+        )
 
     del subject  # one model in memory at a time
     gc.collect()
@@ -250,34 +255,16 @@ def _doubted(findings: Sequence[Finding], check: SelfCheck) -> list[Finding]:
     return [replace(one, doubt=doubts.get(one.probe)) for one in findings]
 
 
-def first_findings(observed: Observed, draws: int = DRAWS) -> list[Finding]:
-    """What is known of keys and attention before anything stands beside them but chance."""
-    skipped: dict[str, str] = {}
-
-    def keys() -> list[dict[str, Measured]]:
-        return [measure_layer_keys(own, {}, observed.width) for own in observed.keys]
-
-    def attention() -> Depth | None:
-        if observed.rows is None:
-            return None
-        return measure_depth(observed.rows, None, draws=draws)
-
-    depth = attempt(skipped, "attention", attention)
-    return _of_layers(attempt(skipped, "keys", keys) or [], depth)
-
-
 def measure(
     observed: Observed,
     control: Observed | None,
     sources: Sequence[str],
     *,
     draws: int = DRAWS,
-    permutations: int = PERMUTATIONS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """States, keys and attention that were observed, and why others are skipped."""
     skipped = dict(observed.skipped)
-    options: dict[str, Any] = {"draws": draws, "permutations": permutations}
     states: list[States | None] = []
     for (layer, kind), rows in observed.states.items():
         tell(where := f"{kind} of layer {layer}")
@@ -290,10 +277,22 @@ def measure(
             kind=kind,
             sources=sources,
             control=None if control is None or fresh is None else (fresh, control.bits),
-            **options,
+            draws=draws,
         )
         states.append(attempt(skipped, where, work))
+    tell("keys and attention")
+    keys, attention = _keys_and_attention(observed, control, skipped, draws)
+    return {
+        "states": [found for found in states if found is not None],
+        "keys": keys,
+        "attention": attention,
+        "skipped": skipped,
+    }
 
+
+def _keys_and_attention(
+    observed: Observed, control: Observed | None, skipped: dict[str, str], draws: int
+) -> tuple[list[dict[str, Measured]], Depth | None]:
     def keys() -> list[dict[str, Measured]]:
         fresh = control.keys if control else [{}] * len(observed.keys)
         pairs = zip(observed.keys, fresh, strict=True)
@@ -302,15 +301,9 @@ def measure(
     def attention() -> Depth | None:
         if observed.rows is None:
             return None
-        return measure_depth(observed.rows, control.rows if control else None, **options)
+        return measure_depth(observed.rows, control.rows if control else None, draws=draws)
 
-    tell("keys and attention")
-    return {
-        "states": [found for found in states if found is not None],
-        "keys": attempt(skipped, "keys", keys) or [],
-        "attention": attempt(skipped, "attention", attention),
-        "skipped": skipped,
-    }
+    return attempt(skipped, "keys", keys) or [], attempt(skipped, "attention", attention)
 
 
 def _of_layers(keys: Sequence[dict[str, Measured]], attention: Depth | None) -> list[Finding]:
@@ -327,10 +320,6 @@ def _of_layers(keys: Sequence[dict[str, Measured]], attention: Depth | None) -> 
         Finding("attention", "all layers", what, measured, None, REPORTED.get(what))
         for what, measured in overall.items()
     ]
-
-
-def _tell_more(tell: Callable[[str], None], where: str, what: str) -> None:
-    tell(f"{what}, {where}")
 
 
 def _token_keys(

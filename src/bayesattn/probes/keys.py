@@ -106,13 +106,12 @@ def key_frame(
     tokens: str = "tokens",
     *,
     permutations: int = PERMUTATIONS,
-    seed: int = 0,
 ) -> KeyFrame:
     """The frame that `keys` [n, d] form. Small p: more orthogonal than shuffled coordinates."""
     count, width = keys.shape
     require_samples(f"keys of {tokens}", count, FEWEST_TOKENS)
     keys = keys.double()
-    generator = Generator().manual_seed(seed)
+    generator = Generator().manual_seed(0)
     shuffled = shuffled_columns(keys, permutations, generator)
     directions = torch.randn(permutations, count, width, generator=generator, dtype=torch.float64)
     return KeyFrame(
@@ -251,14 +250,26 @@ def measure_layer_keys(
     """
     found: dict[str, Measured] = {}
     for name, x in own.items():
-        control = fresh.get(name)
-        if name == WEIGHTS:
-            found[name] = measure_weights(x, width, control)
-        elif name != HEADS:
-            found[name] = measure_tokens(x, control)
-        elif x.shape[1] > 1:
-            found[name] = measure_heads(x, control)
+        if name == HEADS and x.shape[1] == 1:  # it has no other to be compared with
+            continue
+        control = _cosine(name, fresh[name], width).value if name in fresh else None
+        found[name] = _cosine(name, x, width).beside(random_init=control)
     return found
+
+
+def _cosine(name: str, x: Tensor, width: int) -> Measured:
+    """Mean |cos| of one kind of keys, beside random directions."""
+    if name == WEIGHTS:
+        measured = Measured(value=float(x.mean()))
+        return measured.beside(**{RANDOM: random_cosine(width)})
+    keys = x.double()
+    if name == HEADS:  # of the same prompt
+        measured = mean_over_sequences(pair_cosine(keys)[:, None])
+    else:
+        pairs = torch.stack([cosines(head) for head in keys.unbind(1)]).mean(0)
+        mean = pairs.sum() / (len(pairs) * (len(pairs) - 1))
+        measured = Measured(value=float(mean), interval=jackknife(pairs))
+    return measured.beside(**{RANDOM: random_cosine(x.shape[-1])})
 
 
 def weight_cosines(weight: Tensor) -> Tensor:
@@ -266,36 +277,8 @@ def weight_cosines(weight: Tensor) -> Tensor:
     return pair_cosine(weight.double())
 
 
-def measure_weights(found: Tensor, width: int, control: Tensor | None) -> Measured:
-    """Of `weight_cosines` [G] of one layer."""
-    measured = Measured(value=float(found.mean()), nulls={RANDOM: random_cosine(width)})
-    return measured.beside(random_init=None if control is None else float(control.mean()))
-
-
-def measure_tokens(keys: Tensor, control: Tensor | None = None) -> Measured:
-    """Of keys [n, G, d] of n different tokens: mean over heads, interval over tokens."""
-    pairs = _token_cosines(keys)
-    fresh = None if control is None else _mean_pair(_token_cosines(control))
-    return Measured(
-        value=_mean_pair(pairs),
-        interval=jackknife(pairs),
-        nulls={RANDOM: random_cosine(keys.shape[-1])},
-    ).beside(random_init=fresh)
-
-
-def measure_heads(keys: Tensor, control: Tensor | None = None) -> Measured:
-    """Of keys [N, G, d] at the last token of prompts, head against head of the same prompt."""
-    fresh = None if control is None else float(pair_cosine(control.double()).mean())
-    measured = mean_over_sequences(pair_cosine(keys.double())[:, None])
-    return measured.beside(**{RANDOM: random_cosine(keys.shape[-1])}, random_init=fresh)
-
-
-def _mean_pair(pairs: Tensor) -> float:
-    return float(pairs.sum() / (len(pairs) * (len(pairs) - 1)))
-
-
-def different_tokens(prompts: Sequence[Sequence[int]], count: int = TOKENS) -> list[int]:
-    """Places of the first occurrences of up to `count` different tokens, over all prompts.
+def different_tokens(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """Places of the first occurrences of up to `TOKENS` different tokens, over all prompts.
 
     Position 0 is left out: it is where models put attention that has nowhere else to go.
     """
@@ -304,9 +287,4 @@ def different_tokens(prompts: Sequence[Sequence[int]], count: int = TOKENS) -> l
     for place, (token, position) in enumerate(tokens):
         if position > 0:
             first.setdefault(token, place)
-    return list(first.values())[:count]
-
-
-def _token_cosines(keys: Tensor) -> Tensor:
-    """[n, n] |cos| of keys [n, G, d], mean over heads, 0 on the diagonal."""
-    return torch.stack([cosines(head) for head in keys.double().unbind(1)]).mean(0)
+    return list(first.values())[:TOKENS]

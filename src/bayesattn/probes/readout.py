@@ -63,7 +63,7 @@ def explained(error: Tensor, spread: Tensor) -> Measured:
     return Measured(value=float(1 - error.sum() / spread.sum()), interval=interval)
 
 
-def decode(x: Tensor, y: Tensor, *, permutations: int = 99, seed: int = 0) -> Measured:
+def decode(x: Tensor, y: Tensor, *, permutations: int = 99) -> Measured:
     """Held-out R² of y [N, S, c] from x [N, S, d], beside targets of other sequences.
 
     The null fits targets that were exchanged between sequences at every step: it keeps what the
@@ -72,10 +72,8 @@ def decode(x: Tensor, y: Tensor, *, permutations: int = 99, seed: int = 0) -> Me
     train, test = split(len(x))
     y = y.double()
     found = r_squared(fit(x[train], y[train]), x[test], y[test])
-    generator = Generator().manual_seed(seed)
-    orders = shuffled_columns(
-        torch.arange(len(y))[:, None].expand(y.shape[:2]), permutations, generator
-    )
+    places = torch.arange(len(y))[:, None].expand(y.shape[:2])
+    orders = shuffled_columns(places, permutations, Generator().manual_seed(0))
     steps = torch.arange(y.shape[1])
     others = torch.stack([y[order, steps] for order in orders], dim=-2)  # [N, S, M, c]
     flat = others.flatten(2)
@@ -96,19 +94,15 @@ def step_alone(y: Tensor) -> float:
 def decodability(states: Tensor, bits: Tensor, others: Tensor, *, draws: int) -> Measured:
     """Held-out R² of bits [n] from states [n, d], beside bits in the orders `others` [M, n]."""
     bits = bits.double()
-    errors, spread = _held_out(states, torch.cat([bits[:, None], bits[others].T], dim=1))
+    targets = torch.cat([bits[:, None], bits[others].T], dim=1)
+    errors = held_out_errors(states, targets).square()
+    # of the mean, too, each row is left out
+    spread = ((targets - targets.mean(0)) * len(bits) / (len(bits) - 1)).square()
     found = 1 - errors.sum(0) / spread.sum(0).clamp(min=1e-30)
     weights = resampling_weights(len(bits), draws)
     resampled = 1 - (weights @ errors[:, 0]) / (weights @ spread[:, 0]).clamp(min=1e-30)
     measured = Measured(value=float(found[0]), interval=percentiles(resampled))
     return measured.against(found[1:], "other prompts")
-
-
-def _held_out(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """[n, m] squared errors of a read-out from states [n, d], and of the mean, without each row."""
-    count = len(targets)
-    spread = ((targets - targets.mean(0)) * count / (count - 1)).square()
-    return held_out_errors(states, targets).square(), spread
 
 
 class Component(NamedTuple):
@@ -127,22 +121,7 @@ def first_component(states: Tensor, *, standardise: bool = False) -> Component:
     return Component(scores(grams, ones)[..., 0], shares(grams, ones).first)
 
 
-def readable(states: Tensor, bits: Tensor) -> Tensor:
-    """[A] held-out R² of bits [A, N] from all of states [A, N, d]."""
-    squares = (_held_out(x, y[:, None]) for x, y in zip(states, bits, strict=True))
-    return torch.stack(
-        [1 - error.sum() / spread.sum().clamp(min=1e-30) for error, spread in squares]
-    )
-
-
-def order(
-    x: Tensor,
-    bits: Tensor,
-    groups: Tensor | None = None,
-    *,
-    permutations: int = PERMUTATIONS,
-    seed: int = 0,
-) -> Measured | None:
+def order(x: Tensor, bits: Tensor, groups: Tensor | None = None) -> Measured | None:
     """|Spearman| of x and bits [N] given `groups` [N], beside bits exchanged inside groups.
 
     None where one of the two does not vary inside any group.
@@ -152,7 +131,7 @@ def order(
     if len(x) < FEWEST_PROMPTS or min(float(z.square().mean()) for z in (a, b)) < NO_SPREAD:
         return None
     value = float(correlation(a, b).abs())
-    exchanged = b[shuffled_inside(groups, permutations, Generator().manual_seed(seed))]
+    exchanged = b[shuffled_inside(groups, PERMUTATIONS, Generator().manual_seed(0))]
     null = correlation(a, exchanged).abs()
     resampled = correlation(a, b, resampling_weights(len(x), ORDER_RESAMPLES))
     measured = Measured(value=value, interval=percentiles(resampled.abs()))

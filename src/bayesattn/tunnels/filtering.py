@@ -20,8 +20,6 @@ class FilteredStates(NamedTuple):
     """[B, K, S]: P(s_t | o_0 .. o_t)."""
     predicted: Tensor
     """[B, K + 1, S]: P(s_t | o_0 .. o_{t-1}); the last one is of the state after all of them."""
-    log_likelihood: Tensor
-    """[B]: log P(o_0 .. o_{K-1}), in nats."""
 
 
 def filter_states(
@@ -44,7 +42,7 @@ def filter_states(
 def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor) -> FilteredStates:
     """Filter of any observations, given likelihoods[b, t, j] ∝ P(o_t | s_t = j) [B, K, S].
 
-    A factor common to all states of a step changes `log_likelihood` only.
+    A factor common to all states of a step changes nothing.
     """
     moves = transition.double()
     predicted = [initial.double().expand(len(likelihoods), -1)]
@@ -61,9 +59,7 @@ def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor)
         raise ValueError(
             f"observation {int(at)} of sequence {int(row)} has probability 0 in every state"
         )
-    return FilteredStates(
-        torch.stack(filtered, dim=1), torch.stack(predicted, dim=1), chance.log().sum(1)
-    )
+    return FilteredStates(torch.stack(filtered, dim=1), torch.stack(predicted, dim=1))
 
 
 def filter_words(initial: Tensor, matrices: Tensor, tokens: Tensor) -> Tensor:

@@ -34,7 +34,6 @@ class Proportion:
     """[cells + 1], of θ."""
     chance: Array
     """[studies, cells + 1]: P(θ is below an edge)."""
-    seeds: int
 
     def interval(self, level: float) -> tuple[Array, Array]:
         """Ends of the equal-tailed interval; 0 if no trial is right, 1 if every trial is."""
@@ -81,10 +80,6 @@ class Difference:
     def value(self) -> Array:
         return self.first.value - self.second.value
 
-    @property
-    def seeds(self) -> int:
-        return self.first.seeds
-
     def interval(self, level: float) -> tuple[Array, Array]:
         """Both ends of the two-sided interval of this level, inside [-1, 1]."""
         (low, high), (least, most) = self.first.interval(level), self.second.interval(level)
@@ -118,7 +113,7 @@ def of_counts(counts: Array) -> Proportion:
     mass = np.exp(heights - heights.max(axis=-1, keepdims=True))
     chance = np.concatenate([np.zeros((len(mass), 1)), mass.cumsum(axis=-1)], axis=-1)
     value = counts[..., 0].sum(axis=-1) / counts[..., 1].sum(axis=-1)
-    return Proportion(value, edges, chance / chance[:, -1:], counts.shape[1])
+    return Proportion(value, edges, chance / chance[:, -1:])
 
 
 def of_pairs(counts: Array) -> Difference:

@@ -13,7 +13,6 @@ from bayesattn.probes.llm.capture import (
     token_keys,
     visible_keys,
 )
-from bayesattn.probes.llm.interventions import edited
 from bayesattn.probes.llm.selfcheck import check_prompts
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.measured import NotApplicableError
@@ -161,11 +160,6 @@ def test_a_model_that_cannot_be_hooked():
     for names in (["keys"], ["values", "outputs"]):
         with pytest.raises(NotApplicableError, match="cannot be captured: the key projections and"):
             capture_prompts(subject, PROMPTS, names)
-    with (
-        pytest.raises(NotApplicableError, match="values cannot be edited: the key projections"),
-        edited(subject, {0: torch.zeros_like}),
-    ):
-        pass
 
 
 def test_our_own_models():

@@ -254,9 +254,6 @@ def locate(
     batch: Batch,
     trivial: Callable[[Batch], Tensor],
     layers: Sequence[int],
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[LayerBelief]:
     """Of some layers, by the exact posteriors of a batch; half of it finds, half of it judges.
@@ -275,9 +272,7 @@ def locate(
         axis, plane = axis_of(learnt[layer], bits), plane_of(learnt[layer], first.posterior)
         if axis is None and plane is None:
             raise NotApplicableError("the belief depends on the step alone, so no state carries it")
-        bench = Bench(
-            reader, second, flat, before, states[layer], sites[layer], draws=draws, seed=seed
-        )
+        bench = Bench(reader, second, flat, before, states[layer], sites[layer])
         found.append(
             LayerBelief(
                 layer=layer,

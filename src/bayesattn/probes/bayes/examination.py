@@ -23,7 +23,8 @@ from bayesattn.probes.bayes.behaviour import (
 )
 from bayesattn.probes.bayes.belief import LayerBelief
 from bayesattn.probes.bayes.laws import held_out_errors
-from bayesattn.probes.examination import Row, measured_row
+from bayesattn.probes.examination import Row, lacks_memory, measured_row
+from bayesattn.probes.llm.subject import resolve_layer
 from bayesattn.probes.measured import Measured, plain
 from bayesattn.stats import Interval, mean_interval
 from bayesattn.tunnels import Tunnel
@@ -219,7 +220,7 @@ def examine(
     except KeyboardInterrupt:
         _stopped(found, "it was interrupted")
     except (MemoryError, RuntimeError) as error:
-        if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
+        if not lacks_memory(error):
             raise
         _stopped(found, "memory ran out: take fewer --sequences")
     return found
@@ -279,7 +280,7 @@ def _locate(
     reader = task.reader(0)
     try:
         count = len(reader.sites())
-        chosen = belief.depths(count) if layers is None else [_resolve(n, count) for n in layers]
+        chosen = [resolve_layer(n, count) for n in layers or belief.depths(count)]
         batch = task.tunnel.sample(4 * sequences, Generator().manual_seed(EVAL_SEED + 1000))
         found.where = belief.locate(
             reader,
@@ -291,12 +292,6 @@ def _locate(
         found.where_task = task.name
     except ValueError as error:
         found.skipped[WHERE] = str(error)
-
-
-def _resolve(layer: int, count: int) -> int:
-    if not -count <= layer < count:
-        raise ValueError(f"there is no layer {layer}: the model has layers 0 to {count - 1}")
-    return layer % count
 
 
 def _mean(values: Sequence[float]) -> float:

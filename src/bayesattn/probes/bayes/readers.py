@@ -19,13 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from bayesattn.bits import log_probabilities
-from bayesattn.evals.prediction import device_of, evaluating, predict
+from bayesattn.evals.prediction import device_of, evaluating, predict_all
 from bayesattn.models import BayesForCausalLM
 from bayesattn.models.architectures import Predictor
 from bayesattn.probes.anatomy import anatomy
 from bayesattn.probes.capture import first_tensor, with_first
-from bayesattn.probes.llm.heads import Heads
-from bayesattn.probes.llm.interventions import value_heads
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.sula_answers import (
     CANDIDATES,
@@ -112,11 +110,8 @@ class TunnelReader(Reader):
         return scored
 
     def passes(self, inputs: Tensor, scored: Tensor) -> Iterator[Reading]:
-        device = device_of(self.model)
-        with evaluating(self.model):
-            for rows in inputs.split(ROWS):
-                log_probs = predict(self.model, rows.to(device), scored.to(device)).cpu()
-                yield Reading(log_probs, torch.ones(log_probs.shape[:2]).double())
+        log_probs = predict_all(self.model, inputs, scored, ROWS)
+        yield Reading(log_probs, torch.ones(log_probs.shape[:2]).double())
 
 
 @dataclass(frozen=True)
@@ -141,9 +136,7 @@ class LanguageReader(Reader):
             if any(block is None for block in blocks):
                 raise NotApplicableError(f"no residual stream: {self.subject.parts.reason}")
             return [Site(block, first_tensor, with_first) for block in blocks if block is not None]
-        return [
-            _values(value_heads(self.subject, n)) for n in range(len(self.subject.parts.layers))
-        ]
+        return [value_site(self.subject, n) for n in range(len(self.subject.parts.layers))]
 
     def places(self, scored: Tensor) -> Tensor:
         return self.slots[scored + 1] - 1
@@ -176,7 +169,18 @@ class LanguageReader(Reader):
                 yield Reading(log_probabilities(two), (two.logsumexp(-1) - whole).exp())
 
 
-def _values(heads: Heads) -> Site:
+def value_site(subject: Subject, number: int) -> Site:
+    """Where values of a layer leave their projection, all heads side by side.
+
+    What is changed there gets into the cache and attention, and into what is captured.
+    """
+    layer = subject.parts.layers[number]
+    if layer.value is None:
+        raise NotApplicableError(f"values cannot be edited: {subject.parts.reason}")
+    if layer.key is not None and layer.key.overlaps(layer.value):
+        raise NotApplicableError("values cannot be edited: in this model keys are made of them")
+    heads = layer.value
+
     def put(output: Tensor, states: Tensor) -> Tensor:
         return heads.write(output, states.view_as(heads.read(output)))
 

@@ -94,14 +94,13 @@ def token_keys(
     subject: Subject,
     prompts: Sequence[Sequence[int]],
     names: Sequence[str] = ("keys", "turned_keys"),
-    batch_tokens: int = BATCH_TOKENS,
 ) -> dict[str, list[Tensor]]:
     """By layer, [M, G, D] keys of all M tokens, prompt after prompt."""
     subject.check(prompts)
     wanted = resolve(subject.parts, names, subject.parts.mode)
     pieces: dict[tuple[str, int], dict[int, Tensor]] = {}
     with reading(subject, wanted, every=True) as read:
-        for which, tokens in batches(prompts, batch_tokens):
+        for which, tokens in batches(prompts):
             for place, x in read(tokens).items():
                 pieces.setdefault(place, {}).update(zip(which, x.cpu(), strict=False))
     layers, order = range(len(subject.parts.layers)), range(len(prompts))

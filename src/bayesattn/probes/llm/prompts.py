@@ -55,6 +55,8 @@ ENDINGS = ("the", "of", "a", "is", "in")
 SLOT = re.compile(r"\{(\w+)\}")
 WORD = re.compile(r"\S+")
 Encode = Callable[[str], list[int]]
+Spans = Sequence[tuple[int, int]]
+"""Where each word of a text begins and ends."""
 
 
 class Window(NamedTuple):
@@ -212,9 +214,9 @@ def read_prompts(path: Path) -> list[str]:
     """
     with path.open(encoding="utf-8") as file:
         count = sum(1 for line in file if line.strip())
-    every = -(-count // MOST)
+    every = max(1, -(-count // MOST))
     with path.open(encoding="utf-8") as file:
-        lines = list(islice(filter(str.strip, file), 0, None, max(1, every)))
+        lines = list(islice(filter(str.strip, file), 0, None, every))
     if path.suffix != ".jsonl":
         return [line.rstrip("\n") for line in lines]
     try:
@@ -239,12 +241,10 @@ def next_token_entropy(
     found: list[Tensor] = []
     for first in range(0, len(prompts), size):
         tell(f"choosing prompts: {first} of {len(prompts)} candidates read")
-        found.append(
-            entropy_of(capture_prompts(subject, prompts[first : first + size], ["logits"]).logits)
-        )
+        some = capture_prompts(subject, prompts[first : first + size], ["logits"])
+        found.append(entropy_of(some.logits))
     bits = torch.cat(found)
-    lost = int((~bits.isfinite()).sum())
-    if lost:
+    if lost := int((~bits.isfinite()).sum()):
         raise ValueError(
             f"{subject.name} puts out NaN or infinity after {lost} of {len(prompts)} prompts: its "
             "weights are damaged, or too large for its dtype (--dtype float32 has the most room)"
@@ -316,14 +316,12 @@ def _sentence(grammar: dict[str, Any], rng: random.Random) -> str:
         return chosen.setdefault(slot, drawn) if slot in grammar["bound"] else drawn
 
     text = SLOT.sub(word, rng.choice(grammar["sentences"]))
-    prose = grammar["between"] == " "
-    return text[0].upper() + text[1:] if prose else text
+    return text[0].upper() + text[1:] if grammar["between"] == " " else text  # prose, or code
 
 
 @cache
 def _grammars() -> dict[str, Any]:
-    file = Path(__file__).parent / "data" / "domains.json"
-    return json.loads(file.read_text(encoding="utf-8"))
+    return json.loads((Path(__file__).parent / "data/domains.json").read_text(encoding="utf-8"))
 
 
 def as_set(name: str, rule: str, windows: Sequence[Window]) -> PromptSet:
@@ -336,13 +334,12 @@ def as_set(name: str, rule: str, windows: Sequence[Window]) -> PromptSet:
     )
 
 
-def words_of(text: str) -> list[tuple[int, int]]:
-    """Where each word begins and ends."""
+def words_of(text: str) -> Spans:
     return [match.span() for match in WORD.finditer(text)]
 
 
 def window_ending(
-    encode: Encode, text: str, words: Sequence[tuple[int, int]], last: int, length: int, free: int
+    encode: Encode, text: str, words: Spans, last: int, length: int, free: int = 0
 ) -> Window | None:
     """The piece of `length` tokens that ends with the word `last`, if whole words make one.
 
@@ -350,11 +347,12 @@ def window_ending(
     """
     stop = words[last][1]
     first = max(free, last - length // 2)
-    seen: dict[int, list[int]] = {}
-    while first not in seen:
-        tokens = seen[first] = encode(text[words[first][0] : stop])
-        if len(tokens) == length:
-            return Window(text[words[first][0] : stop], tokens)
+    tried: set[int] = set()
+    while first not in tried:
+        tried.add(first)
+        piece = text[words[first][0] : stop]
+        if len(tokens := encode(piece)) == length:
+            return Window(piece, tokens)
         first += 1 if len(tokens) > length else -1
         if not free <= first <= last:
             return None
@@ -383,7 +381,7 @@ def windows_with_ending(
     for last, (begin, end) in enumerate(words):
         if last < free or text[begin:end] not in endings:
             continue
-        if window := window_ending(encode, text, words, last, length, 0):
+        if window := window_ending(encode, text, words, last, length):
             free = last + length
             yield text[begin:end], window
 

@@ -40,6 +40,16 @@ TOLERANCE = 1e-3
 """Of the largest logit; a later token that is seen changes more than that."""
 
 
+def resolve_layer(layer: int, count: int) -> int:
+    """The number of one of `count` layers; negative ones count from the last."""
+    if not -count <= layer < count:
+        raise ValueError(
+            f"there is no layer {layer}: the model has layers 0 to {count - 1}, or from the end -1 "
+            f"to {-count}"
+        )
+    return layer % count
+
+
 @dataclass(frozen=True)
 class Structure:
     """A model taken apart."""
@@ -69,13 +79,7 @@ class Structure:
 
     def resolve(self, layer: int) -> int:
         """The number of a layer; negative ones count from the last."""
-        count = len(self.layers)
-        if not -count <= layer < count:
-            raise ValueError(
-                f"there is no layer {layer}: the model has layers 0 to {count - 1}, or from the "
-                f"end -1 to {-count}"
-            )
-        return layer % count
+        return resolve_layer(layer, len(self.layers))
 
     def key_weight(self, layer: int) -> Tensor:
         """[G, D, width] rows of W_K for each key head."""

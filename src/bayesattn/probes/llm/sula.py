@@ -225,11 +225,10 @@ def fixed_conditions(
     labels: tuple[str, ...],
     *,
     each: int,
-    shots: int = FIXED_SHOTS,
     seed: int = 0,
 ) -> tuple[Condition, Condition]:
     """Prompts of one length, and the same with labels masked."""
-    evidence = sample_fixed(lexicon, Generator().manual_seed(seed), count=each, shots=shots)
+    evidence = sample_fixed(lexicon, Generator().manual_seed(seed), count=each)
     shown = condition(MAIN, evidence, lexicon, labels)
     masked = condition("mask_labels", evidence, lexicon, labels)
     return replace(shown, name=FIXED), replace(masked, name=BLIND)

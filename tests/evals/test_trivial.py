@@ -4,13 +4,7 @@ import pytest
 import torch
 
 from bayesattn.bits import entropy
-from bayesattn.tunnels.trivial import (
-    constant_entropy_mae,
-    constant_predictor,
-    instance_entropy_mae,
-    instance_predictor,
-    uniform_predictor,
-)
+from bayesattn.evals.fidelity import constant_entropy_maes, trivial_predictors
 
 
 @pytest.fixture
@@ -30,25 +24,26 @@ def test_entropy_counts_zeros_as_nothing():
 
 
 def test_predictors_are_distributions_of_the_shape_of_the_posterior(posterior):
-    for predictor in (uniform_predictor, constant_predictor, instance_predictor):
-        guess = predictor(posterior)
+    guesses = trivial_predictors(posterior)
+    for guess in guesses.values():
         assert guess.shape == posterior.shape
         torch.testing.assert_close(guess.sum(-1), torch.ones(40, 6).double())
-    assert (uniform_predictor(posterior) == 0.2).all()
+    assert (guesses["uniform"] == 0.2).all()
 
 
 def test_the_mean_is_the_best_constant(posterior, generator):
-    best = divergence(posterior, constant_predictor(posterior))
+    guesses = trivial_predictors(posterior)
+    best = divergence(posterior, guesses["constant"])
     for _ in range(20):
-        other = constant_predictor(posterior) + 0.02 * torch.rand(5, generator=generator)
+        other = guesses["constant"] + 0.02 * torch.rand(5, generator=generator)
         other = other / other.sum(-1, keepdim=True)
         assert divergence(posterior, other) > best
-    own = divergence(posterior, instance_predictor(posterior))
-    assert own < best < divergence(posterior, uniform_predictor(posterior))
+    own = divergence(posterior, guesses["instance"])
+    assert own < best < divergence(posterior, guesses["uniform"])
 
 
 def test_the_instance_predictor_sees_its_own_sequence_only(posterior):
-    guess = instance_predictor(posterior)
+    guess = trivial_predictors(posterior)["instance"]
     torch.testing.assert_close(guess[3, 2], posterior[3].mean(0))
     assert torch.equal(guess[3, 0], guess[3, 5])
 
@@ -57,7 +52,8 @@ def test_no_constant_entropy_beats_the_median(posterior):
     bits = entropy(posterior)
     candidates = torch.linspace(0, math.log2(5), 400).double()
     errors = (bits.flatten() - candidates[:, None]).abs().mean(1)
-    assert constant_entropy_mae(posterior) <= errors.min() + 1e-12
-    assert constant_entropy_mae(posterior) == pytest.approx(errors.min().item(), abs=5e-3)
+    found = constant_entropy_maes(posterior)
+    assert found["constant"] <= errors.min() + 1e-12
+    assert found["constant"] == pytest.approx(errors.min().item(), abs=5e-3)
     own = (bits[:, None] - candidates[:, None]).abs().mean(2).amin(1).mean().item()
-    assert instance_entropy_mae(posterior) == pytest.approx(own, abs=5e-3)
+    assert found["instance"] == pytest.approx(own, abs=5e-3)
