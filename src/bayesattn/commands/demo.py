@@ -113,6 +113,7 @@ class Demo:
 
     def run(self) -> int:
         page = self.out / "index.html"
+        opens = someone_is_watching() and not self.no_open
         if self.all:
             code = Run(
                 names=self.only,
@@ -123,23 +124,26 @@ class Demo:
                 out=self.out,
                 json=self.json,
             ).run()
+            if opens:
+                webbrowser.open(page.resolve().as_uri())
         else:
             if self.only or self.skip or self.seeds:
                 raise UserError("--only, --skip and --seeds choose among claims: pass --all, too.")
             with mistakes():
                 self.out.mkdir(parents=True, exist_ok=True)
                 with only_one(self.out, "the demo"):
-                    code = Showing(self.out, page, self.workers or AT_ONCE).run().give(self.json)
-        if someone_is_watching() and not self.no_open:
-            webbrowser.open(page.resolve().as_uri())
+                    shown = Showing(self.out, page, self.workers or AT_ONCE, opens)
+                    code = shown.run().give(self.json)
         return code
 
 
 class Showing:
     """The parts, `at_once` of them at a time, and what is shown meanwhile."""
 
-    def __init__(self, out: Path, page: Path, at_once: int) -> None:
+    def __init__(self, out: Path, page: Path, at_once: int, opens: bool = False) -> None:
         self.folder, self.page, self.at_once = out / FOLDER, page, at_once
+        self.opens = opens
+        """Whether the page is opened in a browser, as soon as there is one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.failed: dict[str, str] = {}
@@ -154,8 +158,9 @@ class Showing:
         from bayesattn.report.live import compare, recorded
 
         rows, record = self.rows(), recorded()
-        if fresh or not self.page.exists():
+        if fresh or self._stale():
             self.write_page()
+        self._open()
         shown = [
             {
                 "what": own.what,
@@ -173,6 +178,19 @@ class Showing:
             [shown, *told, f"\nReport: {self.page}"],
             int(bool(self.failed)),
         )
+
+    def _stale(self) -> bool:
+        """Whether the page is missing, or was written before the last answer came."""
+        if not self.page.exists():
+            return True
+        answers = (self._answer(name).stat().st_mtime_ns for name in PARTS)
+        return self.page.stat().st_mtime_ns < max(answers)
+
+    def _open(self) -> None:
+        """In a browser, once."""
+        if self.opens:
+            webbrowser.open(self.page.resolve().as_uri())
+        self.opens = False
 
     def _all_done(self) -> bool:
         return all(self.done(name) for name in PARTS)
@@ -212,8 +230,11 @@ class Showing:
                     spoken = now
                     show(self._lines(now))
                 if now - drawn > REDRAW:
-                    drawn = now
+                    first, drawn = drawn < 0, now
                     self.write_page(running=True)
+                    if first:
+                        self.console.print(f"The page, which grows meanwhile: {self.page}")
+                        self._open()
                 time.sleep(LOOK)
                 self._collect()
         except KeyboardInterrupt:
