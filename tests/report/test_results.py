@@ -70,7 +70,7 @@ def test_the_readme_shows_the_recorded_results():
     readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
     claims = [study.claim for study in STUDIES.values()]
     assert f"{BEGIN}\n{summary(claims, LEDGER, 'docs/claims/')}\n{END}" in readme
-    for name, shown in (("cost", costs(RESULTS / "cost.json")), ("picture", picture(RESULTS))):
+    for name, shown in (("cost", costs(RESULTS / "cost.json")), ("picture", picture(LEDGER))):
         assert f"<!-- {name}:begin -->\n{shown}\n<!-- {name}:end -->" in readme
     assert len(readme.splitlines()) <= 150
 
