@@ -24,10 +24,10 @@ from bayesattn.commands.options import Answer, JsonTarget
 from bayesattn.console import mistakes
 from bayesattn.errors import UserError
 from bayesattn.files import only_one
+from bayesattn.ledger.engines import default_workers
 from bayesattn.ledger.following import follow
 
 STEPS = 400
-AT_ONCE = 2
 SPEAK, LOOK, REDRAW = 5.0, 0.25, 45.0
 """Seconds between two lines, between two looks at what runs, and between two pages."""
 FOLDER = "demo"
@@ -132,7 +132,7 @@ class Demo:
             with mistakes():
                 self.out.mkdir(parents=True, exist_ok=True)
                 with only_one(self.out, "the demo"):
-                    shown = Showing(self.out, page, self.workers or AT_ONCE, opens)
+                    shown = Showing(self.out, page, self.workers or default_workers(), opens)
                     code = shown.run().give(self.json)
         return code
 

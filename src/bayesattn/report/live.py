@@ -12,7 +12,7 @@ from bayesattn.ledger import words
 from bayesattn.ledger.study import Exhibit
 
 RECORDED = Path(__file__).with_name("demo.json")
-"""Rows of one demo, which `make results` keeps; others are compared with them."""
+"""Rows of one demo, with which others are compared: `bayesattn demo --json` wrote them here."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -191,12 +191,4 @@ def needle_exhibit(answers: Mapping[str, Any]) -> Exhibit | None:
         caption="Share of needles found by this demo's two models, with 95 % Wilson intervals; a "
         "guess finds one in 100,000. Both were trained at 128 tokens.",
         data=data | {"range": [0, 1]},
-    )
-
-
-def write_record(rows: Sequence[Row], path: Path = RECORDED) -> None:
-    """Make these rows what other demos are compared with."""
-    path.write_text(
-        json.dumps([own._asdict() for own in rows], indent=1, ensure_ascii=False) + "\n",
-        encoding="utf-8",
     )

@@ -105,7 +105,9 @@ def summary(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
         line = decided[at]
         name = f"[{line.claim.id}]({pages}{line.claim.id}.md)"
         rows.append((f"{line.own.text} {name}", _briefly(line.reported), _briefly(line.controlled)))
-    return "\n\n".join([*([_table(rows)] if decided else []), " ".join(found.counts())])
+    there = sum(cell.there for cell in found.cells)
+    counts = [*found.counts(), f"Measured so far: {there} of {len(found.cells)} statements."]
+    return "\n\n".join([*([_table(rows)] if decided else []), " ".join(counts)])
 
 
 def _briefly(cells: Sequence[Cell]) -> str:
