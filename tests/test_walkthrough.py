@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bayesattn.commands.main import COMMANDS, main
+from tests.report.chromium import CHROMIUM, DRIVER
 
 ROOT = Path(__file__).parent.parent
 TINY = "--layers 1 --width 16 --heads 2 --steps 4 --batch-size 4 --threads 1"
@@ -38,6 +39,7 @@ def part_of_the_docs(name):
 
 
 NOTEBOOK, PICTURES = part_of_the_docs("notebook"), part_of_the_docs("pictures")
+SCREENSHOTS = part_of_the_docs("screenshots")
 TUTORIAL = NOTEBOOK.blocks(NOTEBOOK.PAGE.read_text(encoding="utf-8"))
 
 
@@ -94,3 +96,15 @@ def test_every_picture_of_the_gallery_has_its_command_and_is_there():
     shown = re.findall(r"\]\(images/(.*?)\)", PICTURES.PAGE.read_text(encoding="utf-8"))
     assert sorted(made) == sorted(shown) and len(shown) >= 6
     assert [name for name in made if not (ROOT / "docs" / "images" / name).exists()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("browser")
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
+def test_screenshots_of_the_recorded_page_are_taken(tmp_path):
+    SCREENSHOTS.main(tmp_path)
+    sizes = {path.stem: path.stat().st_size for path in tmp_path.iterdir()}
+    assert sizes.keys() == SCREENSHOTS.SHOTS.keys()
+    assert min(sizes.values()) > 10_000
+    kept = {path.stem for path in SCREENSHOTS.IMAGES.glob("page-*.png")}
+    assert kept == sizes.keys(), "run `make screenshots`"

@@ -165,7 +165,7 @@ class Showing:
             {
                 "what": own.what,
                 "found here": own.said,
-                "beside it": own.null,
+                "compare with": own.null,
                 "recorded": compare(own, record),
             }
             for own in rows

@@ -1,6 +1,5 @@
 """What a demo has found so far: numbers beside those of a recorded demo, curves, beliefs."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -158,11 +157,17 @@ def training_exhibit(runs: Mapping[str, Path]) -> Exhibit | None:
     }
     return Exhibit(
         kind="curves",
-        title="Both learn; what differs is how far they look afterwards",
+        title=_ends(series),
         caption="Loss of the two trainings of this demo, as logged: text and needle prompts of 128 "
         "tokens, the same data, steps and seed.",
         data=data,
     )
+
+
+def _ends(series: Sequence[Mapping[str, Any]]) -> str:
+    """Both losses, as a title."""
+    said = ", ".join(f"{own['name']} {own['y'][-1]:.2f}" for own in series)
+    return f"Training loss so far: {said}; what differs is how far they look"
 
 
 def needle_exhibit(answers: Mapping[str, Any]) -> Exhibit | None:
