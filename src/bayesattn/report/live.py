@@ -61,7 +61,8 @@ def needles(data: Mapping[str, Any], name: str) -> Iterator[Row]:
 
 def fidelity(data: Mapping[str, Any], name: str) -> Iterator[Row]:
     model, *others = data["rows"]
-    trivial = min(others, key=lambda own: own["kl"])
+    # a predictor that excludes what may come has no finite divergence
+    trivial = min((own for own in others if own["kl"] is not None), key=lambda own: own["kl"])
     null = f"{trivial['predictor']}: {words.number(trivial['kl'])} bits"
     yield Row(
         f"{name}: KL(Bayes ‖ model)", model["kl"], model["kl_low"], model["kl_high"], "bits", null
