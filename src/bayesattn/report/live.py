@@ -9,9 +9,15 @@ from typing import Any, NamedTuple
 from bayesattn.files import parse, read_json
 from bayesattn.ledger import words
 from bayesattn.ledger.study import Exhibit
+from bayesattn.probes.attention import REDUCTION_EVENNESS, REDUCTION_WITHOUT_SINK
 
 RECORDED = Path(__file__).with_name("demo.json")
 """Rows of one demo, with which others are compared: `bayesattn demo --json` wrote them here."""
+DEPTH = {
+    REDUCTION_EVENNESS: "share of the entropy of attention that is lost from first to last layer",
+    REDUCTION_WITHOUT_SINK: "the same without the first token",
+}
+"""Measurements of the probe that are shown, in plain words."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -61,8 +67,9 @@ def needles(data: Mapping[str, Any], name: str) -> Iterator[Row]:
 
 def fidelity(data: Mapping[str, Any], name: str) -> Iterator[Row]:
     model, *others = data["rows"]
-    # a predictor that excludes what may come has no finite divergence
-    trivial = min((own for own in others if own["kl"] is not None), key=lambda own: own["kl"])
+    # exact Bayes is no null, and predictors of entropy only have no divergence
+    nulls = [own for own in others if own["predictor"] != "bayes" and own["kl"] is not None]
+    trivial = min(nulls, key=lambda own: own["kl"])
     null = f"{trivial['predictor']}: {words.number(trivial['kl'])} bits"
     yield Row(
         f"{name}: KL(Bayes ‖ model)", model["kl"], model["kl_low"], model["kl_high"], "bits", null
@@ -80,12 +87,13 @@ def tests(data: Mapping[str, Any], name: str) -> Iterator[Row]:
 
 
 def probed(data: Mapping[str, Any], name: str) -> Iterator[Row]:
-    for own in data["models"][0]["findings"]:
-        if own["probe"] == "attention" and own["layer"] is None:
-            measured = own["measured"]
-            low, high = measured.get("interval") or (measured["value"], measured["value"])
-            nulls = ", ".join(f"{k} {words.number(v)}" for k, v in measured["nulls"].items())
-            yield Row(f"{name}: {own['what']}", measured["value"], low, high, "", nulls)
+    """Of a language model: how attention changes with depth."""
+    for own in data["models"][0]["measurements"]:
+        if own["what"] in DEPTH and own["layer"] is None:
+            value = own["measured"]
+            low, high = own["interval"] or (value, value)
+            nulls = ", ".join(f"{null} {words.number(x)}" for null, x in own["null"].items())
+            yield Row(f"{name}: {DEPTH[own['what']]}", value, low, high, "", nulls)
 
 
 class Live(NamedTuple):
