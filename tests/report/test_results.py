@@ -83,4 +83,4 @@ def test_the_quick_tier_is_compared_with_what_is_recorded():
 def test_the_recorded_results_make_a_page_with_all_their_figures():
     text = render(LEDGER, RESULTS)
     assert text.count("<img") == sum(len(record.figures) for record in RECORDS.values()) > 0
-    assert len(text) < 15e6
+    assert len(text) < 10e6

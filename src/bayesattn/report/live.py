@@ -10,6 +10,7 @@ from bayesattn.files import parse, read_json
 from bayesattn.ledger import words
 from bayesattn.ledger.study import Exhibit
 from bayesattn.probes.attention import REDUCTION_EVENNESS, REDUCTION_WITHOUT_SINK
+from bayesattn.probes.examination import said
 
 RECORDED = Path(__file__).with_name("demo.json")
 """Rows of one demo, with which others are compared: `bayesattn demo --json` wrote them here."""
@@ -92,7 +93,7 @@ def probed(data: Mapping[str, Any], name: str) -> Iterator[Row]:
         if own["what"] in DEPTH and own["layer"] is None:
             value = own["measured"]
             low, high = own["interval"] or (value, value)
-            nulls = ", ".join(f"{null} {words.number(x)}" for null, x in own["null"].items())
+            nulls = ", ".join(f"{said(null)} {words.number(x)}" for null, x in own["null"].items())
             yield Row(f"{name}: {DEPTH[own['what']]}", value, low, high, "", nulls)
 
 
@@ -175,8 +176,8 @@ def training_exhibit(runs: Mapping[str, Path]) -> Exhibit | None:
 
 def _ends(series: Sequence[Mapping[str, Any]]) -> str:
     """Both losses, as a title."""
-    said = ", ".join(f"{own['name']} {own['y'][-1]:.2f}" for own in series)
-    return f"Training loss so far: {said}; what differs is how far they look"
+    losses = ", ".join(f"{own['name']} {own['y'][-1]:.2f}" for own in series)
+    return f"Training loss so far: {losses}; what differs is how far they look"
 
 
 def needle_exhibit(answers: Mapping[str, Any]) -> Exhibit | None:
