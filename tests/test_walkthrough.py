@@ -17,7 +17,7 @@ from tests.report.chromium import CHROMIUM, DRIVER
 ROOT = Path(__file__).parent.parent
 TINY = "--layers 1 --width 16 --heads 2 --steps 4 --batch-size 4 --threads 1"
 SMALL = {
-    "lm train": f"--size nano --length 48 {TINY}",
+    "lm train": f"--size nano {TINY}",
     "lm passkey": "--lengths 1x --depths 2",
     "lm perplexity": "--length 2x",
     "lm ruler": "--lengths 512 --samples 1 --kinds niah_single_1,vt",
