@@ -14,13 +14,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.t
 .PHONY: help demo test torture check models results screenshots bench docs install clean
 
 help:
-	@echo "make demo    run the quick tier of every claim and write the report"
+	@echo "make demo    train, look inside and test for six minutes, and show it on a page"
 	@echo "make test    run the tests"
 	@echo "make torture all attacks of tests/robust, for hours: kills, damage, hostile input, loads"
 	@echo "make check   ruff, formatting, pyright"
 	@echo "make models  fetch the language models that probes are tried on into models/"
-	@echo "make results write the README's table and the claim pages from the recorded ledger"
-	@echo "make screenshots  picture its page for the documentation"
+	@echo "make results write tables, pages and pictures from the recorded ledger and the models"
+	@echo "make screenshots  take pictures of the page for the documentation"
 	@echo "make bench   time the attention kernels against plain attention"
 	@echo "make docs    build the documentation into site/"
 	@echo "make install only set up .venv"
@@ -63,10 +63,14 @@ $(GEMMA): | $(VENV)/.installed
 	mv models/.parts/whole $@
 	rm -rf models/.parts
 
-# The table of the README and the pages of the claims, from the recorded ledger; its figures lie beside that.
+# From the recorded ledger: the README's picture and tables, the pages of the claims. From the models that
+# come along: what can be played with on every page, and the pictures of the documentation.
 results: $(VENV)/.installed
 	@$(BIN)/bayesattn report results --readme README.md --pages docs/claims
 	@$(BIN)/python -m bayesattn.claims.recorded results
+	@$(BIN)/python -m bayesattn.report.gallery
+	@$(BIN)/python docs/pictures.py
+	@$(BIN)/python docs/notebook.py
 
 screenshots: $(VENV)/.tested
 	@$(BIN)/python docs/screenshots.py

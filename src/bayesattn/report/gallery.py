@@ -53,8 +53,8 @@ def hidden_markov() -> Exhibit:
     """A model that filters a hidden state."""
     return belief_exhibit(
         *open_tunnel("zoo:hmm-5"),
-        title="It filters a hidden Markov model whose rules it has only just read",
-        caption="Transition and emission tables stand in front of the sequence, then symbols come. "
+        title="A transformer filters a hidden Markov model whose rules stand in its prompt",
+        caption="The tables of transitions and emissions stand before the sequence of symbols. "
         "Orange is the exact forward algorithm.",
     )
 
@@ -72,8 +72,11 @@ def fractal() -> Exhibit:
         "exact beliefs": found.exact,
         f"read from all layers, R² {whole.value:.3f}": found.trained,
     }
+    title = f"The fractal of beliefs can be read from the network (R² {whole.value:.3f})"
     if found.untrained is not None:
-        shown[f"the same before training, R² {whole.nulls['untrained']:.3f}"] = found.untrained
+        before = f"R² {whole.nulls['untrained']:.3f}"
+        shown[f"the same before training, {before}"] = found.untrained
+        title += f", but also before its training ({before})"
     panels = [
         {"name": name, "points": _plain(plane.place(own.view_as(exact))[chosen], 3)}
         for name, own in shown.items()
@@ -81,9 +84,9 @@ def fractal() -> Exhibit:
     colours = (255 * mixed_colours(exact)[chosen]).round().int().tolist()
     return Exhibit(
         kind="simplex",
-        title="The fractal of beliefs is in the residual stream, almost all of it untrained, too",
-        caption="Each point is a belief about which of three states Mess3 is in, after some words. "
-        f"Colours are those of the exact belief. {plane.said}",
+        title=title,
+        caption="Each point is a belief about which of its three states Mess3 is in, after some "
+        f"tokens. Colours are those of the exact belief. {plane.said}",
         data={"panels": panels, "colours": [f"#{bytes(own).hex()}" for own in colours]},
     )
 
@@ -118,7 +121,7 @@ def passkey() -> Exhibit:
         title=f"Head {head} of layer {at} looks {len(tokens) - 1 - key} tokens back, at “{word}”: "
         f"the prior gives it {shares[0]:.0%}, the content {shares[1]:.0%}, both {shares[2]:.0%}",
         caption="Prior × likelihood = posterior in zoo:passkey, for every token, layer and head. "
-        "Point at a token to see where it looks. Dashed: attention that does not look.",
+        "Point at a token to see where it looks. Dashed: attention to all tokens alike.",
     )
 
 
@@ -141,8 +144,8 @@ def smollm() -> Exhibit:
         start=(kept.index(best), head),
         title=f"SmolLM2 looks up what followed the word before: head {head} of layer {best} puts "
         f"{float(mass.max()):.0%} on “{ANSWER.strip()}”",
-        caption="Attention of SmolLM2-135M on a text, in some of its layers. RoPE is part of the "
-        "content, so that its prior is uniform, the dashed line. Point at a token.",
+        caption="Attention of SmolLM2-135M on a text, in some of its layers. With RoPE, positions "
+        "are part of the content, so the prior is uniform: the dashed line. Point at a token.",
     )
 
 

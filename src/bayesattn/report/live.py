@@ -1,6 +1,5 @@
 """What a demo has found so far: numbers beside those of a recorded demo, curves, beliefs."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,9 +9,16 @@ from typing import Any, NamedTuple
 from bayesattn.files import parse, read_json
 from bayesattn.ledger import words
 from bayesattn.ledger.study import Exhibit
+from bayesattn.probes.attention import REDUCTION_EVENNESS, REDUCTION_WITHOUT_SINK
+from bayesattn.probes.examination import said
 
 RECORDED = Path(__file__).with_name("demo.json")
-"""Rows of one demo, which `make results` keeps; others are compared with them."""
+"""Rows of one demo, with which others are compared: `bayesattn demo --json` wrote them here."""
+DEPTH = {
+    REDUCTION_EVENNESS: "share of the entropy of attention that is lost from first to last layer",
+    REDUCTION_WITHOUT_SINK: "the same without the first token",
+}
+"""Measurements of the probe that are shown, in plain words."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -62,7 +68,9 @@ def needles(data: Mapping[str, Any], name: str) -> Iterator[Row]:
 
 def fidelity(data: Mapping[str, Any], name: str) -> Iterator[Row]:
     model, *others = data["rows"]
-    trivial = min(others, key=lambda own: own["kl"])
+    # exact Bayes is no null, and predictors of entropy only have no divergence
+    nulls = [own for own in others if own["predictor"] != "bayes" and own["kl"] is not None]
+    trivial = min(nulls, key=lambda own: own["kl"])
     null = f"{trivial['predictor']}: {words.number(trivial['kl'])} bits"
     yield Row(
         f"{name}: KL(Bayes ‖ model)", model["kl"], model["kl_low"], model["kl_high"], "bits", null
@@ -80,12 +88,13 @@ def tests(data: Mapping[str, Any], name: str) -> Iterator[Row]:
 
 
 def probed(data: Mapping[str, Any], name: str) -> Iterator[Row]:
-    for own in data["models"][0]["findings"]:
-        if own["probe"] == "attention" and own["layer"] is None:
-            measured = own["measured"]
-            low, high = measured.get("interval") or (measured["value"], measured["value"])
-            nulls = ", ".join(f"{k} {words.number(v)}" for k, v in measured["nulls"].items())
-            yield Row(f"{name}: {own['what']}", measured["value"], low, high, "", nulls)
+    """Of a language model: how attention changes with depth."""
+    for own in data["models"][0]["measurements"]:
+        if own["what"] in DEPTH and own["layer"] is None:
+            value = own["measured"]
+            low, high = own["interval"] or (value, value)
+            nulls = ", ".join(f"{said(null)} {words.number(x)}" for null, x in own["null"].items())
+            yield Row(f"{name}: {DEPTH[own['what']]}", value, low, high, "", nulls)
 
 
 class Live(NamedTuple):
@@ -158,11 +167,17 @@ def training_exhibit(runs: Mapping[str, Path]) -> Exhibit | None:
     }
     return Exhibit(
         kind="curves",
-        title="Both learn; what differs is how far they look afterwards",
+        title=_ends(series),
         caption="Loss of the two trainings of this demo, as logged: text and needle prompts of 128 "
         "tokens, the same data, steps and seed.",
         data=data,
     )
+
+
+def _ends(series: Sequence[Mapping[str, Any]]) -> str:
+    """Both losses, as a title."""
+    losses = ", ".join(f"{own['name']} {own['y'][-1]:.2f}" for own in series)
+    return f"Training loss so far: {losses}; what differs is how far they look"
 
 
 def needle_exhibit(answers: Mapping[str, Any]) -> Exhibit | None:
@@ -191,12 +206,4 @@ def needle_exhibit(answers: Mapping[str, Any]) -> Exhibit | None:
         caption="Share of needles found by this demo's two models, with 95 % Wilson intervals; a "
         "guess finds one in 100,000. Both were trained at 128 tokens.",
         data=data | {"range": [0, 1]},
-    )
-
-
-def write_record(rows: Sequence[Row], path: Path = RECORDED) -> None:
-    """Make these rows what other demos are compared with."""
-    path.write_text(
-        json.dumps([own._asdict() for own in rows], indent=1, ensure_ascii=False) + "\n",
-        encoding="utf-8",
     )

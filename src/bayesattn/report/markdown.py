@@ -8,24 +8,37 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bayesattn.claims.recorded import standing
 from bayesattn.claims.registry import listed
 from bayesattn.errors import UserError
 from bayesattn.files import read_json
 from bayesattn.ledger import words
-from bayesattn.ledger.ledger import Ledger, Record
+from bayesattn.ledger.ledger import FigureFile, Ledger, Record
 from bayesattn.ledger.statement import Claim
 from bayesattn.report.table import RULE, Cell, make_cell, make_table
 from bayesattn.verdicts import Kind
 
 LINES = 8
 """Of the ledger in the README."""
-PICTURES = (
-    ("bam-league-million.svg", "Who still finds it at a million tokens"),
-    ("bam-league-lengths.svg", "How far a needle is found, by encoding"),
+
+
+class Lead(NamedTuple):
+    """A figure that may come first, and the statements that may stand above it, best first."""
+
+    claim: str
+    figure: str
+    statements: tuple[str, ...]
+
+
+LEADS = (
+    Lead("league", "league", ("million", "first")),
+    Lead("million-tokens", "league", ("finds-8192x", "finds-2048x", "finds-512x", "finds-64x")),
+    Lead("bam-retrieval", "league", ("ours-lead-strongest", "published")),
+    Lead("ssmax-horizon", "league", ("farther-512x", "farther-128x")),
 )
-"""Figures that may come first, best first."""
+"""How far needles are found; the best that is recorded leads."""
 BEGIN, END = "<!-- ledger:begin -->", "<!-- ledger:end -->"
 INDEX = "index"
 SOURCE = "<!-- `make results` writes this page: edit the claim, or notes/{name}.md. -->"
@@ -92,7 +105,9 @@ def summary(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
         line = decided[at]
         name = f"[{line.claim.id}]({pages}{line.claim.id}.md)"
         rows.append((f"{line.own.text} {name}", _briefly(line.reported), _briefly(line.controlled)))
-    return "\n\n".join([*([_table(rows)] if decided else []), " ".join(found.counts())])
+    there = sum(cell.there for cell in found.cells)
+    counts = [*found.counts(), f"Measured so far: {there} of {len(found.cells)} statements."]
+    return "\n\n".join([*([_table(rows)] if decided else []), " ".join(counts)])
 
 
 def _briefly(cells: Sequence[Cell]) -> str:
@@ -113,11 +128,34 @@ def costs(path: Path) -> str:
     return f"{_table(rows)}\n\n{data['said']}"
 
 
-def picture(results: Path) -> str:
+def lead(ledger: Ledger) -> tuple[FigureFile, str] | None:
+    """The first of `LEADS` that is recorded, and a sentence that says what it shows."""
+    registered = {claim.id: claim for claim, _ in listed()}
+    for own in LEADS:
+        record = ledger.records.get(own.claim)
+        for figure in record.figures if record else ():
+            if Path(figure.file).stem == f"{own.claim}-{own.figure}":
+                claim = registered.get(own.claim, record.claim) if record else None
+                return figure, _sentence(claim, own.statements, ledger) if claim else ""
+    return None
+
+
+def _sentence(claim: Claim, names: Sequence[str], ledger: Ledger) -> str:
+    """A statement with its verdict and its number; the title of the claim if none was judged."""
+    firm = standing(ledger)
+    by_name = {own.name: make_cell(claim, own, ledger, firm) for own in claim.statements}
+    for cell in (by_name[name] for name in names if name in by_name):
+        if cell.row is not None and cell.row.value is not None:
+            return f"{cell.own.text} {cell.verdict}: {words.measured(cell.own, cell.row)}"
+    return claim.title
+
+
+def picture(ledger: Ledger) -> str:
     """The first picture: how far models find needles if that is recorded, else one posterior."""
-    for name, said in PICTURES:
-        if (results / "figures" / name).exists():
-            return f"![{said}](results/figures/{name})\n\n*{said}*"
+    found = lead(ledger)
+    if found is not None:
+        figure, said = found
+        return f"![{figure.alt}](results/{figure.file})\n\n*{said}.*"
     return (
         "![One attention row under three priors: likelihood times prior gives the posterior]"
         "(docs/images/posterior.png)\n\n*Two keys match the query equally well. The prior decides "
@@ -134,7 +172,7 @@ def fill(path: Path, ledger: Ledger, results: Path) -> None:
     shown = {
         "ledger": summary([claim for claim, _ in listed()], ledger, "docs/claims/"),
         "cost": costs(results / "cost.json"),
-        "picture": picture(results),
+        "picture": picture(ledger),
     }
     for name, new in shown.items():
         begin, end = BEGIN.replace("ledger", name), END.replace("ledger", name)

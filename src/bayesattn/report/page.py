@@ -13,13 +13,11 @@ from bayesattn.ledger.typed import from_plain
 from bayesattn.report import html
 from bayesattn.report.live import Live, compare
 from bayesattn.report.live import recorded as recorded_rows
-from bayesattn.report.markdown import PICTURES
+from bayesattn.report.markdown import LEADS, lead
 from bayesattn.report.table import RULE, make_table
 
 PAGE = "index.html"
 GALLERY = Path(__file__).with_name("gallery.json")
-LEAGUE = "league"
-"""Part of the name of a claim whose figures have a place of their own."""
 STATES = {"yes": "✓ yes", "no": "✗ no", "undecided": "? undecided", "error": "! error"}
 """What the table can be filtered by."""
 
@@ -32,20 +30,18 @@ def render(ledger: Ledger, folder: Path, live: Live | None = None) -> str:
     table = make_table(claims, ledger)
     exhibits = {record.claim.id: list(shown(record, folder)) for record in records}
     every = [exhibit for own in exhibits.values() for exhibit in own]
-    still = {
-        name: [exhibit for exhibit in own if exhibit["kind"] != "beliefs"]
-        for name, own in exhibits.items()
-    }
     found = [
         html.embedded(f"live-{number}", exhibit, exhibit.data)
         for number, exhibit in enumerate(live.exhibits if live else ())
     ]
     record = recorded_rows() if live else {}
     gallery = list(playable())
-    pictures = [
-        own for name, one in ledger.records.items() if LEAGUE in name for own in one.figures
-    ]
-    first = [own for name, _ in PICTURES for own in pictures if own.file.endswith(f"/{name}")]
+    first = lead(ledger)
+    far = [own.claim for own in LEADS if own.claim in ledger.records]
+    pictures = [own for name in far for own in ledger.records[name].figures]
+    tables = [own for name in far for own in exhibits.get(name, ()) if own["kind"] == "heatmap"]
+    apart = [own for own in every if own["kind"] == "beliefs"] + tables
+    still = {name: [own for own in shown if own not in apart] for name, shown in exhibits.items()}
     return html.render(
         "page.html",
         live=live,
@@ -59,8 +55,10 @@ def render(ledger: Ledger, folder: Path, live: Live | None = None) -> str:
         missing=[name for name in registered if name not in ledger.records],
         rule=RULE,
         gallery=gallery,
-        million=next(iter(first), None),
-        league=[own for own in pictures if own not in first[:1]],
+        lead=first,
+        league=[own for own in pictures if first is None or own != first[0]],
+        league_tables=tables,
+        far=far,
         all_exhibits=[*found, *gallery, *every],
         players=[exhibit for exhibit in every if exhibit["kind"] == "beliefs"],
         exhibits=still,

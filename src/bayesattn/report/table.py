@@ -18,7 +18,7 @@ HEADINGS = {
     Kind.REPLICATION: "As reported?",
     Kind.CONTROL: "After the control?",
     Kind.OURS: "Ours:",
-    Kind.IDENTITY: "Identities, counted apart:",
+    Kind.IDENTITY: "Identities (proved, so counted apart):",
 }
 NOT_MEASURED, NO_VERDICT = "not measured yet", "without a verdict"
 RULE = (

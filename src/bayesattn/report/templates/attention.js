@@ -25,8 +25,10 @@ const attentionOf = (host, data) => {
     element("label", { for: `${id}-layer` }, "Layer "), choice("layer", data.layers.map((own) => own.name.replace("layer ", "")), layer),
     element("label", { for: `${id}-head` }, "head "), choice("head", Array.from({ length: heads }, (_, at) => String(at)), head));
   const words = element("div", { class: "tokens", role: "group", "aria-label": "Tokens of the text: point at one, or move with the arrow keys" });
+  // blank tokens get a sign, so that they can be seen and read out
+  const seen = (token) => (token.trim() ? token : [...token].map((sign) => (sign === "\n" ? "⏎" : "␣")).join("") || "∅");
   const buttons = data.tokens.map((token, at) => {
-    const made = element("button", { type: "button", tabindex: at === state.query ? 0 : -1 }, token.replace("\n", "⏎") || " ");
+    const made = element("button", { type: "button", tabindex: at === state.query ? 0 : -1 }, seen(token));
     const choose = () => { state.query = at; draw(); };
     made.addEventListener("pointerenter", choose);
     made.addEventListener("focus", choose);
@@ -64,9 +66,9 @@ const attentionOf = (host, data) => {
     });
     const best = posterior.indexOf(Math.max(...posterior));
     const [next, chance] = data.next[state.query];
-    said.textContent = `At “${data.tokens[state.query].trim()}” this head looks most at “${data.tokens[best].trim()}”: prior ` +
+    said.textContent = `At “${seen(data.tokens[state.query]).trim()}” this head looks most at “${seen(data.tokens[best]).trim()}”: prior ` +
       `${percent(prior[best])}, content alone ${percent(likelihood[best])}, posterior ${percent(posterior[best])}. ` +
-      `The model expects “${next.trim()}” next (${percent(chance)}).`;
+      `The model expects “${seen(next).trim()}” next (${percent(chance)}).`;
     pictures.replaceChildren(factorRows({ prior, likelihood, posterior }, data.tokens));
   };
   draw();

@@ -69,7 +69,7 @@ const explorer = (host) => {
   }
   const pictures = element("div", { class: "pictures" });
   const said = element("p", { class: "said", "aria-live": "polite" });
-  host.append(named, controls, pictures, said);
+  host.append(pictures, said, named, controls);
 
   const draw = () => {
     const settings = Object.fromEntries(
