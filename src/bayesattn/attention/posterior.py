@@ -36,7 +36,7 @@ Kernel = Literal["auto", "dense", "strided", "flex", "blocked"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 AnyPrior = Prior | Tensor | None
 _FEW = 1 << 24  # scores that may be written out in float64
-_SMALL = 64  # keys up to which writing out every score is the quickest way on a CPU
+_SMALL = 128  # keys up to which writing out every score is the quickest way on a CPU
 
 
 class Certified(NamedTuple):
@@ -281,8 +281,7 @@ def _computed(
         read = k[:, :, : seen.end], v[:, :, : seen.end]
         return Certified(output, rounding(q, *read, terms))
     if terms.table is None:
-        whole = seen.offset == 0 or seen.num_queries == 1
-        if whole and seen.first is None and seen.window is None and tolerance is None:
+        if _is_plain(terms) and tolerance is None:
             return _plain(terms.heat(q), k[:, :, : seen.end], v[:, :, : seen.end], terms.scale)
         wide = torch.promote_types(q.dtype, torch.float32)
         terms = terms._replace(table=q.new_zeros(q.shape[1], seen.span, dtype=wide))
@@ -372,13 +371,22 @@ def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: floa
     chosen: Kernel = "dense"
     if modified and device != "cuda" and seen.end > _SMALL:
         chosen = "blocked"
-    elif device == "cpu" and seen.end > _SMALL and not modified:
+    elif device == "cpu" and not modified and (seen.end > _SMALL or _is_plain(terms)):
         chosen = "strided"
     elif device == "cuda" and seen.num_queries > 1:  # one row of scores is no matrix
         chosen = "flex"
     if not torch.compiler.is_compiling():
         logger.debug("kernel %s for %d queries on %s", chosen, seen.num_queries, device)
     return chosen
+
+
+def _is_plain(terms: Terms) -> bool:
+    """Whether the prior is uniform over all past keys, of which none are hidden."""
+    seen = terms.seen
+    if terms.table is not None or not terms.by_distance:
+        return False
+    whole = seen.offset == 0 or seen.num_queries == 1
+    return whole and seen.first is None and seen.window is None
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
