@@ -73,6 +73,7 @@ def kept_only(monkeypatch):
 def test_one_query_is_the_definition(scope, place, shape, many, monkeypatch):
     batch, groups = shape
     monkeypatch.setattr(decoding, "_MANY", many)
+    monkeypatch.setattr(decoding, "_MANY_SCALED", many)
     monkeypatch.setattr(prepared, "_SPARE", 5)
     scene = Scene(batch=batch, groups=groups, queries=1, keys=33)
     where = PLACES[place] | {}
@@ -92,6 +93,7 @@ def test_one_query_is_the_definition(scope, place, shape, many, monkeypatch):
 def test_steps_of_a_growing_sequence(place, scope, monkeypatch):
     monkeypatch.setattr(prepared, "_SPARE", 3)  # so that tables grow often
     monkeypatch.setattr(decoding, "_MANY", 20)
+    monkeypatch.setattr(decoding, "_MANY_SCALED", 20)
     q, k, v, _ = Scene(batch=1, groups=2, queries=40, keys=40).tensors(torch.float32)
     room = [torch.full((1, 2, 50, 8), torch.nan) for _ in "kv"]  # a static cache, unwritten
     prior, temper = ggd(4, 0.5, torch.float32), ssmax(4, scope, torch.float32)

@@ -20,7 +20,9 @@ from bayesattn.priors import Prior, Uniform
 
 Place = tuple[int, Tensor | None, int | None, int]
 """Keys up to and including the query's own, padding, window and exempt keys as of `attend`."""
-_MANY = 2048  # keys from which on two products and a softmax beat flash attention of one sequence
+# Keys from which on two products and a softmax beat flash attention of one sequence, and where a
+# temperature scales all scores: flash attention would have both its query and its bias scaled.
+_MANY, _MANY_SCALED = 2048, 1024
 
 
 def attend_one(
@@ -60,18 +62,19 @@ def attend_one(
         k, v = k[:, :, first:end], v[:, :, first:end]
     rows = q if groups == heads else q.view(batch, groups, -1, width)
     if factor is not None and (bias is None or _content_only(ssmax)):
-        rows, factor = (rows * factor).to(q.dtype), None
+        rows, factor = _times(rows, factor), None
     if padding is not None:
         out = _padded(rows, k, v, bias, factor, (end, first, padding, exempt), scale)
         return out.view(q.shape)
     if bias is not None and exempt > first:
         bias = bias.clone()
         bias[..., : exempt - first] = 0.0
-    if bias is not None and batch == 1 and end - first >= _MANY and q.element_size() > 2:
+    many = _MANY if factor is None else _MANY_SCALED
+    if bias is not None and batch == 1 and end - first >= many and q.element_size() > 2:
         out = _products(rows, k, v, bias, factor, scale)
     else:
         if factor is not None and bias is not None:
-            rows, bias = (rows * factor).to(q.dtype), bias * factor
+            rows, bias = _times(rows, factor), bias * factor
         out = scaled_dot_product_attention(rows, k, v, bias, scale=scale)
     return out if groups == heads else out.view(q.shape)
 
@@ -81,10 +84,11 @@ def _products(
 ) -> Tensor:
     """The same for one sequence, written out: its scores are few."""
     alpha = q.shape[3] ** -0.5 if scale is None else scale
-    scores = torch.baddbmm(bias[0], q[0], k[0].mT, alpha=alpha)
+    bias, q, k, v = (x.squeeze(0) for x in (bias, q, k, v))
+    scores = torch.baddbmm(bias, q, k.mT, alpha=alpha)
     if factor is not None:
         scores.mul_(factor)
-    return torch.bmm(scores.softmax(-1), v[0])[None]
+    return torch.bmm(scores.softmax(-1), v).unsqueeze(0)
 
 
 def _padded(
@@ -104,11 +108,17 @@ def _padded(
     elif exempt:
         bias = bias.masked_fill(seen.exempted(q.device)[..., first:], 0.0)
     if factor is not None:
-        q, bias = (q * factor).to(q.dtype), bias * factor
+        q, bias = _times(q, factor), bias * factor
     # masked last: -inf times a temperature of 0 is no number
     bias = bias.masked_fill(~seen.mask(q.device)[..., first:], float("-inf"))
     out = scaled_dot_product_attention(q, k, v, bias, scale=scale)
     return out.masked_fill((padding >= end)[:, None, None, None], 0.0)
+
+
+def _times(q: Tensor, factor: Tensor) -> Tensor:
+    """Queries times their temperature, as wide as they are."""
+    hot = q * factor
+    return hot if hot.dtype is q.dtype else hot.to(q.dtype)
 
 
 def _content_only(ssmax: SSMax | None) -> bool:

@@ -6,6 +6,7 @@ Shapes: B batch, H query heads, G key/value heads, T queries, S keys, D head wid
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
@@ -35,7 +36,7 @@ Kernel = Literal["auto", "dense", "strided", "flex", "blocked"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 AnyPrior = Prior | Tensor | None
 _FEW = 1 << 24  # scores that may be written out in float64
-_SMALL = 64  # keys up to which writing out every score is the quickest way on a CPU
+_SMALL = 128  # keys up to which writing out every score is the quickest way on a CPU
 
 
 class Certified(NamedTuple):
@@ -145,6 +146,13 @@ def attend(
         decompose: return `Decomposed`, the factors of Theorem 1. Quadratic memory.
     """
     check.check_tensors(q, k, v)
+    # first of all, since in a step of decoding everything else takes as long as attention
+    plain = forget is None and sink is None and score_mod is None
+    if q.shape[2] == 1 and plain and documents is None and rows is None and tolerance is None:
+        if kernel in ("auto", "strided") and not decompose and readable(q):
+            place = (k.shape[2] if offset is None else offset + 1, padding, window, exempt)
+            if (out := _decode(q, k, v, prior, ssmax, place, scale)) is not None:
+                return out
     if rows is None:
         parts = [Stretch(slice(None), k.shape[2] - q.shape[2] if offset is None else offset)]
     elif offset is None:
@@ -160,11 +168,6 @@ def attend(
         q, scale = (-q, -scale) if scale else (0 * q, 1.0)
     end = parts[-1].offset + last.shape[2]
     check.check_first(q, end, documents, padding)
-    plain = forget is None and sink is None and score_mod is None
-    if q.shape[2] == 1 and plain and documents is None and tolerance is None and not decompose:
-        place = (end, padding, window, exempt)
-        if (out := _decode(kernel, q, k, v, prior, ssmax, place, scale)) is not None:
-            return out
     span = end if window is None else min(end, window)
     check.check_prior(q, prior, span)
     check.check_ssmax(q, ssmax)
@@ -278,8 +281,7 @@ def _computed(
         read = k[:, :, : seen.end], v[:, :, : seen.end]
         return Certified(output, rounding(q, *read, terms))
     if terms.table is None:
-        whole = seen.offset == 0 or seen.num_queries == 1
-        if whole and seen.first is None and seen.window is None and tolerance is None:
+        if _is_plain(terms) and tolerance is None:
             return _plain(terms.heat(q), k[:, :, : seen.end], v[:, :, : seen.end], terms.scale)
         wide = torch.promote_types(q.dtype, torch.float32)
         terms = terms._replace(table=q.new_zeros(q.shape[1], seen.span, dtype=wide))
@@ -301,7 +303,6 @@ def _joined(parts: list[Tensor | Certified | Decomposed]) -> Tensor | Certified 
 
 
 def _decode(
-    kernel: Kernel,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -311,17 +312,22 @@ def _decode(
     scale: float | None,
 ) -> Tensor | None:
     """One query from what is prepared, on a CPU and without gradients; None leaves it to others."""
-    if not readable(q) or kernel not in ("auto", "strided"):
+    end, padding, window, exempt = place
+    if not 0 < end <= k.shape[2] or exempt < 0 or (window is not None and window < 1):
         return None
-    if isinstance(prior, Tensor) or not (ssmax is None or isinstance(ssmax, SSMax)):
+    if scale is not None and not 0 < scale < math.inf:
+        return None
+    if not (prior is None or isinstance(prior, Prior)) or not (ssmax is None or isinstance(ssmax, SSMax)):
         return None
     if torch.is_grad_enabled():
         modules = (module for module in (prior, ssmax) if module is not None)
         inputs = (q, k, v, *(x for module in modules for x in module.parameters()))
         if any(x.requires_grad for x in inputs):
             return None
+    if padding is not None:
+        check.check_first(q, end, None, padding)
     out = attend_one(q, k, v, prior, ssmax, place, scale)
-    if out is None or not extremes.ordinary_row(q, k[:, :, place[0] - 1], out):
+    if out is None or not extremes.ordinary_row(q, k.select(2, end - 1), out):
         return None
     return out
 
@@ -365,13 +371,22 @@ def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: floa
     chosen: Kernel = "dense"
     if modified and device != "cuda" and seen.end > _SMALL:
         chosen = "blocked"
-    elif device == "cpu" and seen.end > _SMALL and not modified:
+    elif device == "cpu" and not modified and (seen.end > _SMALL or _is_plain(terms)):
         chosen = "strided"
     elif device == "cuda" and seen.num_queries > 1:  # one row of scores is no matrix
         chosen = "flex"
     if not torch.compiler.is_compiling():
         logger.debug("kernel %s for %d queries on %s", chosen, seen.num_queries, device)
     return chosen
+
+
+def _is_plain(terms: Terms) -> bool:
+    """Whether the prior is uniform over all past keys, of which none are hidden."""
+    seen = terms.seen
+    if terms.table is not None or not terms.by_distance:
+        return False
+    whole = seen.offset == 0 or seen.num_queries == 1
+    return whole and seen.first is None and seen.window is None
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
