@@ -100,11 +100,12 @@ def summary(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
         both = any(cell.row for cell in line.reported) and any(cell.row for cell in line.controlled)
         ranks.append((before[line.claim.id], not both, at))
         before[line.claim.id] += 1
-    rows = [("what a paper states", "as reported?", "after the control?")]
+    rows = [("what a paper states", "as reported?", "after the control?", "measured on")]
     for at in sorted(at for *_, at in sorted(ranks)[:LINES]):
         line = decided[at]
         name = f"[{line.claim.id}]({pages}{line.claim.id}.md)"
-        rows.append((f"{line.own.text} {name}", _briefly(line.reported), _briefly(line.controlled)))
+        cells = (_briefly(line.reported), _briefly(line.controlled))
+        rows.append((f"{line.own.text} {name}", *cells, line.scale))
     there = sum(cell.there for cell in found.cells)
     counts = [*found.counts(), f"Measured so far: {there} of {len(found.cells)} statements."]
     return "\n\n".join([*([_table(rows)] if decided else []), " ".join(counts)])
@@ -113,7 +114,9 @@ def summary(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
 def _briefly(cells: Sequence[Cell]) -> str:
     return (
         "<br>".join(
-            f"**{cell.verdict}** {words.measured(cell.own, cell.row)}" for cell in cells if cell.row
+            f"**{cell.verdict}** {words.measured(cell.own, cell.row)}; {words.seeds(cell.row)}"
+            for cell in cells
+            if cell.row
         )
         or "–"
     )
