@@ -153,8 +153,9 @@ def test_the_readme_has_the_lines_that_say_most(ledger, monkeypatch):
     assert text.splitlines() == [
         "| what a paper states | as reported? | after the control? | measured on |",
         "| --- | --- | --- | --- |",
-        "| The effect is large. [paper](docs/paper.md) | **✓ replicates** 11.5 points [5.76, 17.2]; "
-        "4 seeds | **✗ does not survive** −8.5 points [−14.2, −2.76]; 4 seeds | one toy; two |",
+        "| The effect is large. [paper](docs/paper.md) "
+        "| **✓ replicates** 11.5 points [5.76, 17.2]; 4 seeds "
+        "| **✗ does not survive** −8.5 points [−14.2, −2.76]; 4 seeds | one toy; two |",
         "",
         "As reported? replicates 1. After the control? does not survive 1. "
         "Ours: supported 1, error 1. Measured so far: 4 of 4 statements.",
