@@ -261,7 +261,7 @@ def test_a_failed_measurement_does_not_lose_the_others(models, capsys, monkeypat
     def broken(*_, **__):
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr("bayesattn.probes.keys.measure_tokens", broken)
+    monkeypatch.setattr("bayesattn.probes.keys.jackknife", broken)
     monkeypatch.setattr(examine_language, "summarise", broken)
     assert command(models[0], *FAST) == 0
     out = capsys.readouterr().out
