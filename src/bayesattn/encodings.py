@@ -10,14 +10,15 @@ transformers' own functions, so a baseline here is the baseline everyone runs. L
 with a sliding window set after training; the window is an argument of `attend`, not an encoding.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from bayesattn.checks import readable
+
+if TYPE_CHECKING:  # importing transformers registers our models, which need this file whole
+    from transformers import PreTrainedConfig
 
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn")
 
@@ -40,7 +41,7 @@ class Encoding(nn.Module):
 
     name: ClassVar[str] = "none"
 
-    def __init__(self, config: PreTrainedConfig) -> None:
+    def __init__(self, config: "PreTrainedConfig") -> None:
         super().__init__()
 
     def embed(self, embeddings: Tensor, positions: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ class Learned(Encoding):
     name: ClassVar[str] = "learned"
     std: ClassVar[float] = 0.02
 
-    def __init__(self, config: PreTrainedConfig) -> None:
+    def __init__(self, config: "PreTrainedConfig") -> None:
         super().__init__(config)
         self.init: str = getattr(config, "position_init", "normal")
         shape = (config.max_position_embeddings, config.hidden_size)
@@ -123,7 +124,7 @@ class Rope(Encoding):
 
     name: ClassVar[str] = "rope"
 
-    def __init__(self, config: PreTrainedConfig) -> None:
+    def __init__(self, config: "PreTrainedConfig") -> None:
         super().__init__(config)
         self.config = config
         self.rope_type: str = config.rope_parameters["rope_type"]
@@ -139,6 +140,8 @@ class Rope(Encoding):
             theta = self.config.rope_parameters["rope_theta"]
             return 1.0 / theta ** (even / self.config.head_dim), 1.0
         device = None if length is None else length.device
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
         return ROPE_INIT_FUNCTIONS[self.rope_type](self.config, device, length)
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
