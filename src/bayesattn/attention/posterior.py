@@ -147,12 +147,12 @@ def attend(
     """
     check.check_tensors(q, k, v)
     # first of all, since in a step of decoding everything else takes as long as attention
-    plain = forget is None and sink is None and score_mod is None
-    if q.shape[2] == 1 and plain and documents is None and rows is None and tolerance is None:
-        if kernel in ("auto", "strided") and not decompose and readable(q):
-            place = (k.shape[2] if offset is None else offset + 1, padding, window, exempt)
-            if (out := _decode(q, k, v, prior, ssmax, place, scale)) is not None:
-                return out
+    special = (forget, sink, score_mod, documents, rows, tolerance)
+    plain = q.shape[2] == 1 and all(one is None for one in special) and not decompose
+    if plain and kernel in ("auto", "strided") and readable(q):
+        place = (k.shape[2] if offset is None else offset + 1, padding, window, exempt)
+        if (out := _decode(q, k, v, prior, ssmax, place, scale)) is not None:
+            return out
     if rows is None:
         parts = [Stretch(slice(None), k.shape[2] - q.shape[2] if offset is None else offset)]
     elif offset is None:
@@ -317,7 +317,7 @@ def _decode(
         return None
     if scale is not None and not 0 < scale < math.inf:
         return None
-    if not (prior is None or isinstance(prior, Prior)) or not (ssmax is None or isinstance(ssmax, SSMax)):
+    if not isinstance(prior, Prior | None) or not isinstance(ssmax, SSMax | None):
         return None
     if torch.is_grad_enabled():
         modules = (module for module in (prior, ssmax) if module is not None)

@@ -246,7 +246,8 @@ def _draw_perplexities(recipe: PasskeyRecipe, found: Found) -> Picture:
     axes.set_yticks(range(len(recipe.variants)), recipe.variants)
     axes.set(xlabel="perplexity of held-out text at the training length")
     caption = "Perplexity of held-out text; a point for each seed."
-    mean = float(np.mean([one.perplexity for own in found.values() for one in own.values()]))
+    known = [one.perplexity for own in found.values() for one in own.values()]
+    mean = float(np.mean([one for one in known if one is not None]))
     return Picture("perplexity", figure, caption, f"{caption} Their mean is {mean:.3g}.")
 
 

@@ -186,7 +186,7 @@ class DynamicsValues(GradientLawStudy):
 
     def of_head(self, head: Head, generator: Generator) -> Sides:
         routing = head.routing
-        wrong = {
+        wrong: dict[str, Tensor] = {
             name: alpha.mT @ routing.upstream for name, alpha in _wrong_weights(routing).items()
         }
         return Sides(routing.weighted_error, autograd.gradients_of(head).v, wrong)
@@ -195,8 +195,8 @@ class DynamicsValues(GradientLawStudy):
         """Query heads that share a value add up."""
         found = head_dynamics(model, batch, layer)
         truth = autograd.value_gradient(model, batch, layer)
-        wrong = {
-            name: (alpha.mT @ found.upstream).unflatten(1, (found.kv_heads, -1)).sum(2)
+        wrong: dict[str, Tensor] = {
+            name: torch.unflatten(alpha.mT @ found.upstream, 1, (found.kv_heads, -1)).sum(2)
             for name, alpha in _wrong_weights(found).items()
         }
         return Sides(found.value_gradient, truth, wrong)

@@ -41,7 +41,8 @@ class BijectionRecipe(TunnelRecipe):
 
     def training(self, variant: str, seed: int) -> TunnelTraining:
         if variant in self.bank:
-            return registered_training(*self.bank[variant].split(), seed)
+            name, digest = self.bank[variant].split()
+            return registered_training(name, digest, seed)
         tunnel = Bijection(self.alphabet, replacement=variant == VARIANTS[1])
         # half the heads start local, which finds the key before a value sooner
         network = self.transformer(self.layers, prior="ggd", prior_options={"init": "mixed"})

@@ -62,7 +62,8 @@ class HMMRecipe(TunnelRecipe):
         if variant == STEEP:
             return self._steep_training(seed)
         if variant == POSITIONS and self.bank:
-            return registered_training(*self.bank.split(), seed)
+            name, digest = self.bank.split()
+            return registered_training(name, digest, seed)
         if variant == POSITIONS:
             rows = 2 * self.states + round(self.stretch * self.length)
             fields: dict[str, Any] = {"encoding": "learned", "max_position_embeddings": rows}

@@ -100,6 +100,7 @@ def watch_rows(model: PreTrainedModel, tokens: Tensor, rows: Tensor, visit: Visi
 @contextmanager
 def _watching(model: PreTrainedModel, rows: Tensor, visit: Visit) -> Generator[None]:
     before = model.config._attn_implementation
+    assert before is not None
     model.set_attn_implementation(WATCHED)
     _visits.append((rows, visit))
     try:
@@ -177,10 +178,20 @@ class Diagnosis:
                 kind = "window"
             elif abs(size) < max(LEAST, 3 * noise):
                 kind = "stays"
-            numbers = (even[..., late].mean(-1), even[..., beyond].mean(-1))
-            numbers = [float(x[layer, head]) for x in numbers]
-            law = [float(x[layer, head]) for x in (offset, slope, fitted)]
-            found.append(Head(layer, head, kind, *numbers, size, noise, *law))
+            found.append(
+                Head(
+                    layer,
+                    head,
+                    kind,
+                    inside=float(even[layer, head, late].mean()),
+                    beyond=float(even[layer, head, beyond].mean()),
+                    excess=size,
+                    error=noise,
+                    offset=float(offset[layer, head]),
+                    slope=float(slope[layer, head]),
+                    temperature=float(fitted[layer, head]),
+                )
+            )
         return found
 
 
@@ -255,8 +266,8 @@ def diagnose(
         entropies.append([])
         factors.append([])
         watch_rows(model, text, rows, visit)
-    stacked = (torch.stack([torch.stack(text) for text in x]) for x in (entropies, factors))
-    return Diagnosis(trained, rows, *stacked, sorted(windowed))
+    of_rows, beyond = (torch.stack([torch.stack(text) for text in x]) for x in (entropies, factors))
+    return Diagnosis(trained, rows, of_rows, beyond, sorted(windowed))
 
 
 def outputs_of(model: PreTrainedModel, text: Tensor, rows: Tensor) -> list[Tensor]:

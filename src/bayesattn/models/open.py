@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from bayesattn import files
@@ -179,7 +180,7 @@ def open_language(
     if isinstance(found, Run):
         opened = _of_run(found, step, random_init, changes)
         if exact is not None:
-            opened.model.to(exact)
+            nn.Module.to(opened.model, exact)  # transformers' own signature confuses pyright
     elif step is not None:
         raise SourceError(f"{found.name} is no run, so it has no checkpoint of step {step}.")
     else:

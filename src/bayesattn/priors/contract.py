@@ -71,7 +71,7 @@ def _extremes(make: Make) -> None:
         # SSMax may multiply it by as much
         assert torch.isfinite(100 * density).all(), f"infinite with parameters moved by {shift:g}"
         if density.requires_grad:
-            (density.softmax(-1) * distance).sum().backward()
+            torch.autograd.backward((density.softmax(-1) * distance).sum())
             for name, values in prior.named_parameters():
                 if values.grad is not None:
                     finite = bool(torch.isfinite(values.grad).all())
@@ -99,9 +99,9 @@ def _reach(make: Make) -> None:
     table = prior.table(length).detach()
     for tolerance in (0.5, 1e-3, 1e-6):
         inside = (table - table.amax(1, keepdim=True)).exp() >= tolerance
-        scanned = inside.long().mul(torch.arange(length)).amax(1).tolist()
-        found = prior.reach(tolerance).clamp(max=length - 1).tolist()
-        assert scanned == found, f"reach({tolerance:g}) is {found}, a scan says {scanned}"
+        scanned = inside.long().mul(torch.arange(length)).amax(1)
+        found = prior.reach(tolerance).clamp(max=length - 1).long()
+        assert torch.equal(scanned, found), f"reach({tolerance:g}): {found}, by a scan {scanned}"
 
 
 def _state(make: Make) -> None:

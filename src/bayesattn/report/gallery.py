@@ -112,7 +112,7 @@ def passkey() -> Exhibit:
     gain = mass[2] - mass[:2].amax(0)
     at, head, key = (int(own) for own in torch.unravel_index(gain.argmax(), gain.shape))
     shares = mass[:, at, head, key].tolist()
-    word = opened.tokenizer.decode([int(tokens[key])]).strip()
+    word = str(opened.tokenizer.decode([int(tokens[key])])).strip()
     return _attention(
         opened,
         tokens,

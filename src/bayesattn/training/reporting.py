@@ -103,11 +103,13 @@ def tracking(name: str | None, run: Run) -> Iterator[Track]:
         yield lambda line: None
     elif name == "tensorboard":
         board = import_module("torch.utils.tensorboard").SummaryWriter(run.folder / "tensorboard")
-        with board:
-            yield lambda line: [
+
+        def add(line: dict[str, Any]) -> None:
+            for name, value in _numbers(line).items():
                 board.add_scalar(name, value, line["step"])
-                for name, value in _numbers(line).items()
-            ]
+
+        with board:
+            yield add
     else:
         trackio = import_module("trackio")
         project = run.folder.resolve().parent.name
