@@ -1,7 +1,7 @@
 """What a study is: a claim, how much to compute per tier, and how to measure and draw it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
@@ -70,6 +70,11 @@ class Study(ABC, Generic[R, M]):
     def parts(self, tier: Tier) -> Sequence[str | None]:
         """What is measured one by one; None is all of a seed."""
         return (None,)
+
+    def needed(self, tier: Tier, seed: int, part: str | None) -> "Iterable[Training]":
+        """What is trained before this part is measured: the training of its name."""
+        trainings = self.trainings(tier, seed).items()
+        return [own for name, own in trainings if part in (None, name)]
 
     @abstractmethod
     def measure(self, tier: Tier, seed: int) -> M:
