@@ -67,7 +67,7 @@ def trainings(name, tier):
 
 
 def test_quick_tiers_are_possible_and_cost_what_they_should():
-    found = trainings("bam-retrieval", Tier.QUICK)
+    found = trainings("bam-perplexity", Tier.QUICK)
     one = found[0].demand()
     longer = replace(found[0], config=replace(found[0].config, steps=2 * found[0].config.steps))
     assert longer.demand().operations == 2 * one.operations
@@ -87,5 +87,5 @@ def test_quick_tiers_are_possible_and_cost_what_they_should():
 def test_what_takes_days_or_does_not_fit_is_refused(monkeypatch, free, tier, sentence):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=free))
     with pytest.raises(UserError, match=sentence):
-        require_possible(trainings("bam-retrieval", tier), 2)
+        require_possible(trainings("bam-perplexity", tier), 2)
     require_possible([], 2)
