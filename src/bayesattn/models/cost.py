@@ -5,8 +5,8 @@
     memory      weights, gradients, two moments of Adam, and what backward needs of each layer
 
 Where the dense kernel writes every score out, as for few keys, all pairs count as visible and the
-posterior is kept. A multiplication and an addition count as two operations. Small terms (norms, softmax, priors) are
-left out; `bayesattn cost --measure` says how far that is off.
+posterior is kept. A multiplication and an addition count as two operations. Small terms (norms,
+softmax, priors) are left out; `bayesattn cost --measure` says how far that is off.
 """
 
 from dataclasses import dataclass
