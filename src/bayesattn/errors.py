@@ -17,6 +17,10 @@ class RunError(TrainingError):
     """The folder holds no such run, or one that may not be written now."""
 
 
+class BusyRunError(RunError):
+    """Another process is training the run."""
+
+
 class DamagedRunError(RunError):
     """A run is not what was written."""
 
