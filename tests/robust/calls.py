@@ -155,7 +155,9 @@ def some_call(seed: int, *, ordinary: bool = False) -> Call:
         more["scale"] = draw.choice([0.0, 0.01, 1.0, -0.7])
     choices = ["auto", "auto", "auto", "strided", "strided", "dense", "blocked"]
     more["kernel"] = draw.choice(choices)
-    if TORTURE and not call.grad and not draw.randrange(50):  # takes a second where none compiles it
+    if (
+        TORTURE and not call.grad and not draw.randrange(50)
+    ):  # takes a second where none compiles it
         more["kernel"] = "flex"
     more["skip"] = draw.random() < 0.7
     if more["kernel"] in ("auto", "strided") and draw.random() < 0.1:

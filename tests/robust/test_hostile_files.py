@@ -15,6 +15,7 @@ from bayesattn.ledger.ledger import NAME, add_record
 from bayesattn.models.open import open_language
 from bayesattn.report.page import write_page
 from bayesattn.runs import Run
+from bayesattn.source import INDEX
 from tests.ledger.toy import run_study, toy
 from tests.robust.common import count, run
 from tests.robust.test_corruption import exhibits
@@ -140,6 +141,24 @@ def test_code_beside_a_local_model_is_never_run(model, tmp_path):
         except UserError as error:
             assert "code of its own" in str(error) or "tokenizer" in str(error)
         assert not trace.exists()
+
+
+@pytest.mark.parametrize("name", ["../secret.safetensors", "{parent}/secret.safetensors", 3])
+def test_weights_outside_the_folder_of_a_model_are_not_read(model, name):
+    weights = model / "model.safetensors"
+    with safe_open(weights, "pt") as file:
+        names = list(file.keys())
+    shutil.copy(weights, model.parent / "secret.safetensors")
+    weights.rename(model / "model-00001-of-00001.safetensors")
+    named = str(name).format(parent=model.parent) if isinstance(name, str) else name
+    for place in ("model-00001-of-00001.safetensors", named):
+        index = {"metadata": {}, "weight_map": dict.fromkeys(names, place)}
+        (model / INDEX).write_text(json.dumps(index))
+        if place != named:
+            open_language(model)
+            continue
+        with pytest.raises(UserError, match="which is no file beside it: get it once more"):
+            open_language(model)
 
 
 def strangers_ledger(folder, file):
