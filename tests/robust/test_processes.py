@@ -53,15 +53,18 @@ def ended(folder, way, who, begun):
     """The processes that a program had when it was ended, once these files were there."""
     words = ("-m", "tests.robust.dying", folder, way, who)
     with start(*words, start_new_session=True) as process:
-        others = []
-        while process.poll() is None and not all(path.exists() for path in begun):
-            time.sleep(0.02)
-            others = psutil.Process(process.pid).children(recursive=True) or others
-        if way != "return":
-            assert process.poll() is None, process.stderr.read()
-            others = psutil.Process(process.pid).children(recursive=True)
-            process.send_signal(getattr(signal, way))
-        process.wait(30)
+        try:
+            others = []
+            while process.poll() is None and not all(path.exists() for path in begun):
+                time.sleep(0.02)
+                others = psutil.Process(process.pid).children(recursive=True) or others
+            if way != "return":
+                assert process.poll() is None, process.stderr.read()
+                others = psutil.Process(process.pid).children(recursive=True)
+                process.send_signal(getattr(signal, way))
+            process.wait(30)
+        finally:
+            process.kill()
     return others
 
 
