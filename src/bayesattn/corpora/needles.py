@@ -28,6 +28,8 @@ from bayesattn.corpora.sentences import DISTRACTOR, KINDS, VALUES, WORDS, Kind, 
 from bayesattn.corpora.text import CorpusError
 
 MOST_DIGITS, MOST_SAMPLES = 100, 10**6
+MOST_TOKENS = 2**28
+"""Of all prompts that are made at once: more of them fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,11 @@ class NeedleMaker:
             depth = torch.tensor(list(depths), dtype=torch.float64).repeat_interleave(samples)
             if not len(depth) or not bool(((depth >= 0) & (depth <= 1)).all()):
                 raise CorpusError(f"depths must be numbers from 0 to 1, not {list(depths)}.")
+        if len(depth) * length > MOST_TOKENS:
+            raise CorpusError(
+                f"{len(depth):,} prompts of {length:,} tokens are more than the {MOST_TOKENS:,} "
+                "tokens that are made at once: ask for shorter or fewer ones."
+            )
         units = torch.tensor(self._units(length)).expand(len(depth))
         # A third of 3 units is 1 unit, although the product of the floats is a little less.
         places = (depth * units + 1e-9).long()
