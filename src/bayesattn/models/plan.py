@@ -132,6 +132,7 @@ def describe(
     parameters = size(empty) if parameters is None else parameters
     bytes_each = parse_dtype(dtype).itemsize
     inner = getattr(text, "intermediate_size", None) or 4 * width
+    inner = max(inner) if isinstance(inner, list | tuple) else inner  # one for each layer
     # states of a layer, and attention of long prompts: scores, weights and one in between
     reading = BATCH_TOKENS * (bytes_each * (8 * width + 3 * inner) + 12 * heads * LONG_PROMPT)
     return Plan(

@@ -11,7 +11,8 @@ One pass over a few random tokens, with an ear on every module, shows
     key              the last output in which every cached key of position 0 stands: there rotation
                      has not turned it, and norms of keys are behind it
     key_projection   the linear layer that put out those keys, or what their norm was given
-    output           the first linear layer of the block that runs after caching
+    output           the last linear layer that runs in the attention module after caching; else the
+                     first in the block
 
 Where a model hides one of the parts that are hooked, `mode` is "cache" and `reason` says which: its
 keys and values are then only heard on their way to attention.
@@ -84,7 +85,7 @@ class Structure:
     def key_weight(self, layer: int) -> Tensor:
         """[G, D, width] rows of W_K for each key head."""
         part = self.layers[self.resolve(layer)].key_projection
-        if part is None:
+        if part is None or self.mode == "cache":  # where nothing checks them
             raise NotApplicableError("the weights that make this model's keys were not found")
         return part.weight().detach().float().cpu()
 
@@ -245,15 +246,8 @@ def _require_layers(model: PreTrainedModel, layers: list[LayerStructure]) -> Non
         raise NotApplicableError(
             f"a {kind} keeps no keys and values: name a model with attention and a KV cache"
         )
-    if any(layer.mixes is False for layer in layers):
+    if len({id(layer.attention) for layer in layers}) < len(layers):
         raise NotApplicableError(
-            f"what a {kind} caches is not what its attention mixes, as with latent or gated "
-            "attention: name a model whose cache holds keys and values"
-        )
-    count = model.config.get_text_config(decoder=True).num_hidden_layers
-    own = {id(layer.attention) for layer in layers}
-    if len(own) != count or len(layers) != count:
-        raise NotApplicableError(
-            f"{len(own)} of the {count} layers of this {kind} have keys and values of their own: "
-            "name a model that attends in every layer"
+            f"layers of this {kind} share one attention module: name a model in which each has "
+            "its own"
         )
