@@ -1,6 +1,7 @@
 """Models are found, planned and loaded from wherever they are, without the network."""
 
 import json
+import logging
 import socket
 import sys
 
@@ -415,3 +416,11 @@ def test_prompts_as_text(folder):
     wordless = type(subject)(subject.model, None, subject.plan, subject.parts, "wordless")
     with pytest.raises(ValueError, match="wordless has no tokenizer: pass prompts as tokens"):
         wordless.encode("a")
+
+
+def test_the_hub_says_nothing_itself():
+    """It answers those who do not log in with a warning, which would stand before our sentence."""
+    hub = logging.getLogger("huggingface_hub.utils._http")
+    with hugging_face.quiet():
+        assert not hub.isEnabledFor(logging.WARNING)
+    assert hub.isEnabledFor(logging.WARNING)
