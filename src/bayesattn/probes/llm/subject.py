@@ -29,7 +29,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bayesattn.evals.prediction import device_of, evaluating
 from bayesattn.models.open import Source, find, open_language, watch
-from bayesattn.models.plan import Plan, describe, plan
+from bayesattn.models.plan import Plan, describe, fitting_plan
 from bayesattn.probes.llm.tracing import LayerStructure, trace
 from bayesattn.probes.measured import NotApplicableError
 
@@ -157,20 +157,23 @@ def load(
     *,
     step: int | None = None,
     device: str | torch.device = "cpu",
-    dtype: str = "float32",
+    dtype: str | None = "float32",
     random_init: int | None = None,
     revision: str | None = None,
     streamed: bool = False,
 ) -> Subject:
-    """A model that is ready to be probed; the arguments are those of `open_language`."""
-    if dtype != "float32":
-        # AMX rounds otherwise, and where a virtual machine refuses it the process would die
-        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+    """A model that is ready to be probed; the arguments are those of `open_language`.
+
+    No dtype is float32 where that fits into memory, else bfloat16.
+    """
     found = source if isinstance(source, Source) else find(source)
     if revision is not None and found.kind == "hub":
         found, revision = replace(found, revision=revision), None
-    planned = plan(found, device=device, dtype=dtype, streamed=streamed)
-    planned.require_room()
+    planned = fitting_plan(found, device=str(device), dtype=dtype, streamed=streamed)
+    dtype = planned.dtype
+    if dtype != "float32":
+        # AMX rounds otherwise, and where a virtual machine refuses it the process would die
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
     opened = open_language(
         found,
         step,
