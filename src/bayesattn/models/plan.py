@@ -69,9 +69,9 @@ class Plan:
     def require_room(self) -> None:
         if self.memory <= self.free:
             return
-        wide = self.dtype == "float32"
-        advice = "load it in bfloat16, " if wide else ""
-        advice += "" if self.streamed else "read it layer by layer with `bayesattn probe --stream`, "
+        advice = "load it in bfloat16, " if self.dtype == "float32" else ""
+        if not self.streamed:
+            advice += "read it layer by layer with `bayesattn probe --stream`, "
         raise SourceError(
             f"{self.name} needs about {self.memory / GIBIBYTE:.1f} GiB of memory and "
             f"{self.free / GIBIBYTE:.1f} GiB are free: {advice}free some, or take a smaller model."
