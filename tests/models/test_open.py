@@ -1,6 +1,7 @@
 """Models are found, planned and loaded from wherever they are, without the network."""
 
 import json
+import logging
 import socket
 import sys
 
@@ -247,7 +248,7 @@ def test_no_room(folder, monkeypatch):
     config = AutoConfig.for_model("llama")
     huge = planning.describe(config, "huge")
     assert huge.parameters == 6_738_415_616 and huge.memory > 25 * GIBIBYTE
-    with pytest.raises(SourceError, match="read it layer by layer with --stream, free some"):
+    with pytest.raises(SourceError, match="layer by layer with `bayesattn probe --stream`, free"):
         huge.require_room()
 
 
@@ -257,6 +258,7 @@ def test_half_the_memory_where_there_is_no_more(folder, monkeypatch):
     for free, dtype in ((whole, "float32"), (half, "bfloat16")):
         monkeypatch.setattr(planning, "free_memory", lambda _, free=free: free)
         assert planning.fitting_plan(source).dtype == dtype
+        assert load(source, dtype=None).model.dtype == getattr(torch, dtype)
     with pytest.raises(SourceError, match="load it in bfloat16"):
         planning.fitting_plan(source, dtype="float32")
     monkeypatch.setattr(planning, "free_memory", lambda _: half - 1)
@@ -415,3 +417,11 @@ def test_prompts_as_text(folder):
     wordless = type(subject)(subject.model, None, subject.plan, subject.parts, "wordless")
     with pytest.raises(ValueError, match="wordless has no tokenizer: pass prompts as tokens"):
         wordless.encode("a")
+
+
+def test_the_hub_says_nothing_itself():
+    """It answers those who do not log in with a warning, which would stand before our sentence."""
+    hub = logging.getLogger("huggingface_hub.utils._http")
+    with hugging_face.quiet():
+        assert not hub.isEnabledFor(logging.WARNING)
+    assert hub.isEnabledFor(logging.WARNING)

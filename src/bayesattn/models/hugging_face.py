@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url
+from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -217,16 +218,19 @@ def _ask_hub(source: Source) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No bars, no warnings of transformers: what matters is said in one sentence."""
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
+    """No bars, no warnings of transformers or the hub: what matters is said in one sentence."""
+    loggers = (logging, hub_logging)
+    before = [own.get_verbosity() for own in loggers]
+    for own in loggers:
+        own.set_verbosity_error()
     try:
         # one of its bars does not ask whether bars are wanted
         with without_bars(), redirect_stderr(StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.set_verbosity(before)
+        for own, verbosity in zip(loggers, before, strict=True):
+            own.set_verbosity(verbosity)
 
 
 @contextmanager

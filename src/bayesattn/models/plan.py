@@ -69,9 +69,9 @@ class Plan:
     def require_room(self) -> None:
         if self.memory <= self.free:
             return
-        wide = self.dtype == "float32"
-        advice = "load it in bfloat16, " if wide else ""
-        advice += "" if self.streamed else "read it layer by layer with --stream, "
+        advice = "load it in bfloat16, " if self.dtype == "float32" else ""
+        if not self.streamed:
+            advice += "read it layer by layer with `bayesattn probe --stream`, "
         raise SourceError(
             f"{self.name} needs about {self.memory / GIBIBYTE:.1f} GiB of memory and "
             f"{self.free / GIBIBYTE:.1f} GiB are free: {advice}free some, or take a smaller model."
@@ -132,6 +132,7 @@ def describe(
     parameters = size(empty) if parameters is None else parameters
     bytes_each = parse_dtype(dtype).itemsize
     inner = getattr(text, "intermediate_size", None) or 4 * width
+    inner = max(inner) if isinstance(inner, list | tuple) else inner  # one for each layer
     # states of a layer, and attention of long prompts: scores, weights and one in between
     reading = BATCH_TOKENS * (bytes_each * (8 * width + 3 * inner) + 12 * heads * LONG_PROMPT)
     return Plan(

@@ -346,6 +346,12 @@ def _notes(subject: Subject) -> list[str]:
     notes: list[str] = []
     if subject.parts.reason:
         notes.append(f"Seen from its cache alone: {subject.parts.reason}.")
+    attending = [layer.index for layer in subject.parts.layers]
+    if len(attending) < subject.plan.layers:
+        notes.append(
+            f"Of its {subject.plan.layers} layers only {', '.join(map(str, attending))} have keys "
+            "and values of their own; in this order they are L0, L1, … here."
+        )
     if subject.plan.quantised:
         notes.append(
             f"The weights were stored as {subject.plan.quantised}: the rounding moves |cos| "
