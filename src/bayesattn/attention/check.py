@@ -15,12 +15,12 @@ _DTYPES = frozenset((torch.float32, torch.float64, torch.bfloat16))
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
-    if not _fit(q, k, v):
+    if not fit(q, k, v):
         _complain(q, k, v)
 
 
-def _fit(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether `_complain` would say nothing of CPU tensors; in a decode step it takes too long."""
+def fit(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether these are CPU tensors of which `check_tensors` says nothing."""
     shape, keys = q.shape, k.shape
     return (
         len(shape) == 4

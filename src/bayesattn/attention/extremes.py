@@ -31,14 +31,14 @@ def ordinary(q: Tensor, k: Tensor, scale: float, *others: Tensor) -> bool:
     return math.isfinite(sum((x.sum() for x in others), most).item())
 
 
-def ordinary_row(q: Tensor, newest: Tensor, out: Tensor) -> bool:
-    """Whether all are finite; older keys were new ones before.
+def ordinary_rows(q: Tensor, newest: Tensor, out: Tensor) -> bool:
+    """Whether queries and output [(B,) G, R, D] and the newest keys [B, G, 1, D] all are finite.
 
-    Where all scores are NaN, torch's flash attention returns 0: the output alone does not tell.
+    Older keys were new ones before. Where all scores are NaN, torch's flash attention returns 0:
+    the output alone does not tell.
     """
-    # NaN and infinity times anything is one of the two, also within a sum
-    both = torch.dot(q.reshape(-1), out.reshape(-1))
-    return math.isfinite(both.item()) and math.isfinite(newest.sum().item())
+    # NaN and infinity times anything, or added to it, is one of the two, also within a sum
+    return math.isfinite(torch.dot(q.reshape(-1), (newest + out).reshape(-1)).item())
 
 
 def finite(*tensors: Tensor) -> bool:

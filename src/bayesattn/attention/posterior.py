@@ -6,7 +6,6 @@ Shapes: B batch, H query heads, G key/value heads, T queries, S keys, D head wid
 """
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from bayesattn.attention import check, extremes
-from bayesattn.attention.decoding import Place, attend_one
+from bayesattn.attention.decoding import attend_one
 from bayesattn.attention.kernels.blocked import blocked
 from bayesattn.attention.kernels.dense import Decomposed, dense
 from bayesattn.attention.kernels.dense import decompose as _decompose
@@ -24,7 +23,7 @@ from bayesattn.attention.kernels.gated import gated, rounding
 from bayesattn.attention.kernels.skipping import certified
 from bayesattn.attention.kernels.strided import strided
 from bayesattn.attention.rows import Stretch, stretches
-from bayesattn.attention.ssmax import AnyTemperature, SSMax
+from bayesattn.attention.ssmax import AnyTemperature
 from bayesattn.attention.terms import ScoreMod, Terms, table_of
 from bayesattn.attention.visibility import Visibility, first_visible
 from bayesattn.checks import readable, under_transforms
@@ -146,14 +145,14 @@ def attend(
             `Certified`. CPU, inference only.
         decompose: return `Decomposed`, the factors of Theorem 1. Quadratic memory.
     """
-    check.check_tensors(q, k, v)
     # first of all, since in a step of decoding everything else takes as long as attention
-    special = (forget, sink, score_mod, documents, rows, tolerance)
-    plain = q.shape[2] == 1 and all(one is None for one in special) and not decompose
-    if plain and kernel in ("auto", "strided") and readable(q):
-        place = (k.shape[2] if offset is None else offset + 1, padding, window, exempt)
-        if (out := _decode(q, k, v, prior, ssmax, place, scale)) is not None:
+    one = forget is None and sink is None and score_mod is None and documents is None
+    one = one and rows is None and tolerance is None and kernel in ("auto", "strided")
+    if one and not decompose:
+        place = (offset, padding, window, exempt)
+        if (out := attend_one(q, k, v, prior, ssmax, place, scale)) is not None:
             return out
+    check.check_tensors(q, k, v)
     if rows is None:
         parts = [Stretch(slice(None), k.shape[2] - q.shape[2] if offset is None else offset)]
     elif offset is None:
@@ -301,36 +300,6 @@ def _joined(parts: list[Tensor | Certified | Decomposed]) -> Tensor | Certified 
     if factors:
         return Decomposed(*(torch.cat(same, dim=2) for same in zip(*factors, strict=True)))
     return torch.cat([part for part in parts if isinstance(part, Tensor)], dim=2)
-
-
-def _decode(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    prior: AnyPrior,
-    ssmax: AnyTemperature,
-    place: Place,
-    scale: float | None,
-) -> Tensor | None:
-    """One query from what is prepared, on a CPU and without gradients; None leaves it to others."""
-    end, padding, window, exempt = place
-    if not 0 < end <= k.shape[2] or exempt < 0 or (window is not None and window < 1):
-        return None
-    if scale is not None and not 0 < scale < math.inf:
-        return None
-    if not isinstance(prior, Prior | None) or not isinstance(ssmax, SSMax | None):
-        return None
-    if torch.is_grad_enabled():
-        modules = (module for module in (prior, ssmax) if module is not None)
-        inputs = (q, k, v, *(x for module in modules for x in module.parameters()))
-        if any(x.requires_grad for x in inputs):
-            return None
-    if padding is not None:
-        check.check_first(q, end, None, padding)
-    out = attend_one(q, k, v, prior, ssmax, place, scale)
-    if out is None or not extremes.ordinary_row(q, k.select(2, end - 1), out):
-        return None
-    return out
 
 
 _KERNELS = {"dense": dense, "flex": flex, "blocked": blocked}

@@ -26,18 +26,21 @@ _SPARE = 1024  # distances that a table is made longer than asked for, or an eig
 class Watch:
     """The numbers and settings of a module, and whether they still are what they were."""
 
-    __slots__ = ("_settings", "_tensors")
+    __slots__ = ("_settings", "_sizes", "_tensors")
 
     def __init__(self, module: nn.Module, settings: tuple[str, ...]) -> None:
         """Raise TypeError for a module whose memory cannot be looked at."""
         attributes = vars(module)
         self._settings = [(name, attributes.get(name)) for name in settings]
-        self._tensors: list[tuple[Tensor, int, Any, bytes]] = []
-        for x in _tensors(attributes):
-            if attributes["_modules"] or not (x.is_cpu and x.is_contiguous() and x.dim()):
-                raise TypeError("parts, views and other devices cannot be watched")
-            memory = x.detach().view(torch.uint8).numpy()
-            self._tensors.append((x, x.data_ptr(), memory, memory.tobytes()))
+        self._sizes = len(attributes["_parameters"]), len(attributes["_buffers"])
+        self._tensors: list[tuple[str, str, Tensor, int, Any, bytes]] = []
+        for kind in ("_parameters", "_buffers"):
+            for name, x in attributes[kind].items():
+                plain = x is not None and x.is_cpu and x.is_contiguous() and x.dim()
+                if attributes["_modules"] or not plain:
+                    raise TypeError("parts, views and other devices cannot be watched")
+                memory = x.detach().view(torch.uint8).numpy()
+                self._tensors.append((kind, name, x, x.data_ptr(), memory, memory.tobytes()))
 
     def holds(self, module: nn.Module) -> bool:
         """Whether the module has the same numbers, in the same place."""
@@ -45,11 +48,11 @@ class Watch:
         for name, value in self._settings:
             if attributes.get(name) != value:
                 return False
-        now = _tensors(attributes)
-        if len(now) != len(self._tensors):
+        if (len(attributes["_parameters"]), len(attributes["_buffers"])) != self._sizes:
             return False
-        for x, (before, place, memory, content) in zip(now, self._tensors, strict=True):
-            if x is not before or x.data_ptr() != place or memory.tobytes() != content:
+        for kind, name, x, place, memory, content in self._tensors:
+            same = attributes[kind].get(name) is x and x.data_ptr() == place
+            if not same or memory.tobytes() != content:
                 return False
         return True
 
@@ -64,6 +67,13 @@ class Table:
     length: int
     reversed: Tensor
     """[1, G, R, length], the farthest distance first."""
+    flat: bool
+    """Whether each head has one number everywhere, which drops out of the softmax."""
+
+    def nearest(self, span: int) -> Tensor:
+        """[1, G, R, span] of the distances span-1 .. 0: a view, by strides as that is quickest."""
+        line, shape = self.reversed, self.reversed.shape
+        return line.as_strided((*shape[:3], span), line.stride(), self.length - span)
 
     @classmethod
     def of(cls, prior: Prior, q: Tensor, groups: int, span: int) -> "Table | None":
@@ -84,7 +94,8 @@ class Table:
         length = _room(span)
         with torch.inference_mode(False), torch.no_grad():
             line = prior.table(length).to(_wide(q)).flip(1)
-        made = cls(watch, (q.dtype, groups), length, line.view(1, groups, -1, length))
+            flat = bool((line == line[:, :1]).all())
+        made = cls(watch, (q.dtype, groups), length, line.view(1, groups, -1, length), flat)
         if watch.holds(prior):  # no other thread has changed it meanwhile
             _tables[prior] = made
         return made
@@ -159,11 +170,6 @@ def _watch(module: nn.Module, settings: tuple[str, ...] | None) -> Watch | None:
         return None if settings is None else Watch(module, settings)
     except (TypeError, RuntimeError):  # inside torch.func tensors have no memory
         return None
-
-
-def _tensors(attributes: dict[str, Any]) -> list[Tensor]:
-    found = (*attributes["_parameters"].values(), *attributes["_buffers"].values())
-    return [x for x in found if x is not None]
 
 
 def _most(end: int, window: int | None, exempt: int) -> int:
