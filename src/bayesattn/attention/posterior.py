@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 Kernel = Literal["auto", "dense", "strided", "flex", "blocked"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 AnyPrior = Prior | Tensor | None
-_FEW = 1 << 24  # largest number of scores to compute densely in float64
-_SMALL = 128  # up to so many keys the dense kernel is the fastest on a CPU
+_FEW = 1 << 24  # scores that may be written out in float64
+_SMALL = 128  # keys up to which writing out every score is the quickest way on a CPU
 
 
 class Certified(NamedTuple):
