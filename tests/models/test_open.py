@@ -149,7 +149,7 @@ def test_folders_of_gguf(packed, tmp_path):
         find(str(tmp_path))
     (tmp_path / "a.gguf").write_bytes(b"not a model, but long enough for a header of a file")
     with pytest.raises(
-        SourceError, match="cannot be read: it is no .gguf file. Fetch the file once more."
+        SourceError, match="cannot be read: it is no .gguf file. Download the file again."
     ):
         load(str(tmp_path / "a.gguf"))
 
@@ -307,7 +307,7 @@ def test_weights_that_are_missing(folder, tmp_path):
     changed(folder, cut)
     (cut / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:999])
     for name in (cut, cut / "model.safetensors"):
-        with pytest.raises(SourceError, match="cannot be read .* get it once more"):
+        with pytest.raises(SourceError, match="cannot be read .* download it again"):
             load(str(name))
     wide = changed(folder, tmp_path / "wide", intermediate_size=1 << 20)
     with pytest.raises(SourceError, match="weights or more, and its files .* not belong together"):
@@ -341,7 +341,7 @@ def test_models_that_do_not_continue_text(folder, tmp_path):
         model_type="mine",
         auto_map={"AutoConfig": "mine.Mine", "AutoModelForCausalLM": "mine.MineLM"},
     )
-    with pytest.raises(SourceError, match="needs code of its own, which is never run"):
+    with pytest.raises(SourceError, match="needs its own code, which is never run"):
         load(remote)
     unknown = changed(folder, tmp_path / "unknown", model_type="nobody-knows")
     with pytest.raises(SourceError, match="cannot be loaded .*nobody-knows"):
@@ -350,7 +350,7 @@ def test_models_that_do_not_continue_text(folder, tmp_path):
 
 def test_models_of_the_hub(monkeypatch):
     """Missing and gated ones, as transformers reports them; never the network in a test."""
-    with pytest.raises(SourceError, match="neither here nor to be had from the Hugging Face hub"):
+    with pytest.raises(SourceError, match="neither on this machine nor on the Hugging Face hub"):
         load("nobody/nothing")
 
     def gated(*_, **__):
@@ -376,7 +376,7 @@ def test_a_hub_out_of_reach_is_asked_once(monkeypatch):
         raise TimeoutError
 
     monkeypatch.setattr(hugging_face, "get_hf_file_metadata", connect)
-    with pytest.raises(SourceError, match="neither here nor to be had"):
+    with pytest.raises(SourceError, match="neither on this machine nor on the"):
         hugging_face.fetch(find("owner/model"), missing)
     assert [options["local_files_only"] for options in asked] == [True]
     assert connected == [

@@ -52,7 +52,7 @@ def require_sane(config: Any, source: Source) -> None:
                 safe_open(path, "pt")
         except (OSError, SafetensorError) as error:
             raise SourceError(
-                f"{source.name} cannot be read ({error}): get it once more."
+                f"{source.name} cannot be read ({error}): download it again."
             ) from None
         raise SourceError(
             f"The config of {source.name} asks for {least:,} weights or more, and its "
