@@ -71,9 +71,7 @@ class WindowLayer(DynamicSlidingWindowLayer):
     def mark(self) -> None:
         """Keep a copy of the present window."""
         assert self.keys is not None and self.values is not None, "nothing was read"
-        last = (
-            -self.sliding_window + 1 or self.cumulative_length
-        )  # a window of one key needs no copy
+        last = -self.sliding_window + 1 or self.cumulative_length  # one key needs no copy
         self.marked[self.cumulative_length] = (
             self.keys[:, :, last:].clone(),
             self.values[:, :, last:].clone(),

@@ -1,4 +1,4 @@
-"""Seeds that others ran, put beside ours after checking that they may stand there."""
+"""Adds seeds that were measured elsewhere to a ledger, after checking them."""
 
 import shutil
 from collections.abc import Callable
@@ -12,15 +12,15 @@ from bayesattn.ledger.study import AnyStudy
 
 
 class Added(NamedTuple):
-    """What was done with the seeds of a folder."""
+    """Result of adding the seeds of a folder."""
 
     new: list[Measured]
     known: list[Measured]
-    """They were there already, with the same numbers."""
+    """Seeds that already existed with the same numbers."""
 
 
 def add_seeds(source: Path, folder: Path, find_study: Callable[[str], AnyStudy]) -> Added:
-    """Copy what is measured in `source` to `folder`: all of it, or nothing if a file may not."""
+    """Copy all measurements in `source` to `folder`; none if any file is refused."""
     found = [(path, _read(path)) for path in measured_files(source)]
     added = Added([], [])
     for path, own in found:
