@@ -108,7 +108,7 @@ class Extending:
         if len(found) < count:
             raise UserError(
                 f"The text of {settings.source} gives {len(found)} pieces of {settings.to:,} "
-                f"tokens, and {count} are asked for: give more text, or fewer --texts."
+                f"tokens, and {count} are needed: give more text, or fewer --texts."
             )
         self.to_fit = list(found[: settings.fit_texts])
         self.planted: list[Planted] = [

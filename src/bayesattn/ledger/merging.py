@@ -61,7 +61,7 @@ def _is_there(path: Path, own: Measured, folder: Path) -> bool:
         return False
     if _read(target).numbers != own.numbers:
         raise UserError(
-            f"Seed {own.seed} of {own.claim} is there twice, with different numbers: "
+            f"Seed {own.seed} of {own.claim} exists twice with different numbers: "
             f"remove {path} or {target}."
         )
     return True

@@ -159,7 +159,7 @@ def require_standing(study: AnyStudy, tier: Tier, folder: Path) -> None:
             raise UserError(
                 f"Seed {job.seed} of {study.claim.id} in {folder} does not count: {problem}. "
                 "Choose another --out, raise first_seed in the claim's file for fresh seeds, or "
-                "measure the old ones anew with --again."
+                "measure the old ones again with --again."
             )
 
 

@@ -68,7 +68,7 @@ def require_memory(weights: int, name: str) -> None:
         return
     if 4 * weights > memory:
         raise SourceError(
-            f"{name} has {weights:,} weights, for which this machine has no memory: choose a "
+            f"{name} has {weights:,} weights, more than fit into the memory of this machine: choose a "
             "smaller model."
         )
 

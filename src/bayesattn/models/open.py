@@ -208,7 +208,7 @@ def watch(model: PreTrainedModel) -> None:
 
 def _require_streamable(found: Source | Run, random_init: int | None) -> None:
     if random_init is not None:
-        raise SourceError("Fresh weights are in no file, so that they cannot be streamed.")
+        raise SourceError("Fresh weights are not in a file, so they cannot be streamed.")
     if isinstance(found, Run) or found.kind not in ("folder", "safetensors", "hub"):
         name = found.folder if isinstance(found, Run) else found.name
         raise SourceError(
@@ -219,7 +219,7 @@ def _require_streamable(found: Source | Run, random_init: int | None) -> None:
 
 def parse_dtype(name: str) -> torch.dtype:
     if name not in DTYPES:
-        raise SourceError(f"There is no dtype {name!r} here: it is one of {', '.join(DTYPES)}.")
+        raise SourceError(f"Unknown dtype {name!r}: choose one of {', '.join(DTYPES)}.")
     return getattr(torch, name)
 
 
@@ -227,7 +227,9 @@ def parse_device(name: str | torch.device) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (AssertionError, NotImplementedError, RuntimeError):
-        raise SourceError(f"There is no device {str(name)!r} here: cpu is always there.") from None
+        raise SourceError(
+            f"There is no device {str(name)!r} on this machine: choose cpu."
+        ) from None
 
 
 def language_config(source: Source) -> PreTrainedConfig:
@@ -263,7 +265,9 @@ def _revised(found: Source | Run, revision: str | None) -> Source | Run:
     if isinstance(found, Source) and found.kind == "hub":
         return replace(found, revision=revision)
     name = found.name if isinstance(found, Source) else found.folder
-    raise SourceError(f"{name} is on disk and has no revision {revision!r}: name none.")
+    raise SourceError(
+        f"{name} is on disk and has no revision {revision!r}: leave the revision out."
+    )
 
 
 def _language_run(source: Source) -> Run:

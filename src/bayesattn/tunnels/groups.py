@@ -292,7 +292,7 @@ def check_table(rows: list[list[int]]) -> Tensor:
     elements = torch.arange(size)
     neutral = (table == elements).all(1) & (elements == table.T).all(1)
     if not bool(neutral.any()):
-        raise ValueError("this is not a group: no element leaves all others as they are")
+        raise ValueError("this is not a group: it has no identity element")
     for lines in (table, table.T):
         if not bool((lines.sort(1).values == elements).all()):
             raise ValueError("this is not a group: an element has no inverse")

@@ -54,7 +54,7 @@ class Process(Tunnel):
             raise ValueError(f"the probabilities of {self.name} must add up to 1 in every state")
         if bool(((_limit(moves) - self.stationary).abs() > TOLERANCE).any()):
             raise ValueError(
-                f"the states of {self.name} fall into parts that never meet: join them, or leave "
+                f"the states of {self.name} fall into unconnected parts: join them, or leave "
                 "one part out"
             )
         if _observable(matrices, self.stationary):
