@@ -175,7 +175,7 @@ def only_one(folder: Path, busy: str, error: type[UserError] = UserError) -> Ite
             lock = FileLock(folder / ".lock").acquire(timeout=0)
         except Timeout:
             raise error(
-                f"Another process{_told(holder)} is {busy} in {folder}: "
+                f"Another process{_owner(holder)} is {busy} in {folder}: "
                 "wait for it, or choose another folder."
             ) from None
     with lock:
@@ -187,7 +187,7 @@ def only_one(folder: Path, busy: str, error: type[UserError] = UserError) -> Ite
             holder.unlink(missing_ok=True)
 
 
-def _told(holder: Path) -> str:
+def _owner(holder: Path) -> str:
     try:
         match = re.fullmatch(r"(\d+) ([\d :-]+)\n", holder.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -78,7 +78,7 @@ def import_file(file: str) -> None:
     except Exception as error:
         del sys.modules[name]
         raise UserError(
-            f"{OPTION} {path.name} fails{_line(error, path)}: {_said(error)}"
+            f"{OPTION} {path.name} fails{_line(error, path)}: {_error_text(error)}"
         ) from error
 
 
@@ -119,7 +119,7 @@ def _load_installed() -> None:
         except Exception as error:
             raise UserError(
                 f"The package {point.value.partition(':')[0]}, which extends bayesattn, fails: "
-                f"{_said(error)}"
+                f"{_error_text(error)}"
             ) from error
 
 
@@ -134,5 +134,5 @@ def _line(error: Exception, path: Path) -> str:
     return f" in line {lines[-1]}" if lines else ""
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

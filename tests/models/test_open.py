@@ -95,7 +95,7 @@ def test_files_of_safetensors(folder, tmp_path):
 
 def test_precision(folder):
     assert load(str(folder), dtype="bfloat16").model.dtype == torch.bfloat16
-    with pytest.raises(SourceError, match="no dtype 'int8' here: it is one of float32"):
+    with pytest.raises(SourceError, match="Unknown dtype 'int8': choose one of float32"):
         load(str(folder), dtype="int8")
 
 
@@ -125,7 +125,7 @@ def test_one_layer_at_a_time(folder, tmp_path, packed):
     assert less == 4 * inner * (len(streamed.model.model.layers) - 1)
     with pytest.raises(SourceError, match="only weights in .safetensors files"):
         load(str(packed), streamed=True)
-    with pytest.raises(SourceError, match="Fresh weights are in no file"):
+    with pytest.raises(SourceError, match="Fresh weights are not in a file"):
         load(str(small), streamed=True, random_init=0)
 
 

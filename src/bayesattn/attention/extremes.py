@@ -47,15 +47,15 @@ def finite(*tensors: Tensor) -> bool:
 
 def cleaned(*tensors: Tensor) -> list[Tensor]:
     """The tensors in float64, with 0 for vectors that are not finite."""
-    return [x.masked_fill(~_sound(x)[..., None], 0.0).double() for x in tensors]
+    return [x.masked_fill(~_all_finite(x)[..., None], 0.0).double() for x in tensors]
 
 
 def spoilt(q: Tensor, k: Tensor, v: Tensor, parts: Sequence[Visibility]) -> Tensor:
     """[B, H, T] NaN in rows that read a NaN or infinite vector, 0 in the others."""
-    bad = repeat_heads((~(_sound(k) & _sound(v)))[..., None], q.shape[1])[..., 0]
+    bad = repeat_heads((~(_all_finite(k) & _all_finite(v)))[..., None], q.shape[1])[..., 0]
     before = torch.nn.functional.pad(bad.long().cumsum(-1), (1, 0))
     found: list[Tensor] = []
-    queries = (~_sound(q)).split([seen.num_queries for seen in parts], dim=2)
+    queries = (~_all_finite(q)).split([seen.num_queries for seen in parts], dim=2)
     for own, seen in zip(queries, parts, strict=True):
         last = seen.positions(q.device).expand(q.shape[0], -1)
         start = torch.zeros_like(last) if seen.first is None else seen.first
@@ -69,7 +69,7 @@ def spoilt(q: Tensor, k: Tensor, v: Tensor, parts: Sequence[Visibility]) -> Tens
     return torch.zeros((), dtype=q.dtype).masked_fill(torch.cat(found, 2), math.nan)
 
 
-def _sound(x: Tensor) -> Tensor:
+def _all_finite(x: Tensor) -> Tensor:
     return x.detach().isfinite().all(-1)
 
 

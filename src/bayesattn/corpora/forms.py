@@ -69,7 +69,7 @@ class Form:
                 changed = {**first, name: [*first[name]]}
                 changed[name][slot] = symbol
                 texts.append(self._written(text, changed))
-        rows = _even(encode(tokenizer, texts), text)
+        rows = _require_equal_lengths(encode(tokenizer, texts), text)
         self.template = rows[0]
         """[n] tokens of the text with the first symbols."""
         self.scored = torch.zeros(len(self.template), dtype=torch.bool)
@@ -108,7 +108,9 @@ class Form:
             self._written(text, {name: chosen[row].tolist() for name, chosen in sampled.items()})
             for row in range(CHECKED)
         ]
-        if not torch.equal(_even(encode(tokenizer, texts), text), self.rows(sampled)):
+        if not torch.equal(
+            _require_equal_lengths(encode(tokenizer, texts), text), self.rows(sampled)
+        ):
             raise UnevenError(f"Parts of {text!r} change each other's tokens.")
 
     def _written(self, text: str, chosen: Mapping[str, Sequence[int]]) -> str:
@@ -128,22 +130,24 @@ def number_field(tokenizer: PreTrainedTokenizerBase, digits: int) -> Field:
         Form(tokenizer, " {value}", {"value": field})
     except UnevenError:
         sampled = field.sample([POOL], Generator().manual_seed(0)).tolist()
-        return Field((_alike(tokenizer, sorted({field.text(chosen) for chosen in sampled})),))
+        return Field(
+            (_same_token_count(tokenizer, sorted({field.text(chosen) for chosen in sampled})),)
+        )
     return field
 
 
 def word_field(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> Field:
     """A field of those words that have equally many tokens."""
-    return Field((_alike(tokenizer, words),))
+    return Field((_same_token_count(tokenizer, words),))
 
 
-def _alike(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> tuple[str, ...]:
+def _same_token_count(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> tuple[str, ...]:
     lengths = [len(tokens) for tokens in encode(tokenizer, [f" {text}" for text in texts])]
     ((most, _),) = Counter(lengths).most_common(1)
     return tuple(text for text, length in zip(texts, lengths, strict=True) if length == most)
 
 
-def _even(rows: list[list[int]], text: str) -> Tensor:
+def _require_equal_lengths(rows: list[list[int]], text: str) -> Tensor:
     if len({len(row) for row in rows}) > 1:
         raise UnevenError(f"The number of tokens of {text!r} depends on what stands in it.")
     return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), -1)

@@ -155,12 +155,12 @@ def read_text(
     right: dict[int, list[bool]] = {}
     for length in sorted(lengths, reverse=True):
         known = [number for number, end in enumerate(text.ends) if end <= length]
-        right[length] = [_knows(reader, text, number, length) for number in known]
+        right[length] = [_is_answered(reader, text, number, length) for number in known]
     none = torch.zeros(inside)
     return Reading(right, torch.cat(losses), torch.cat(lost) if lost else none), torch.cat(kept)
 
 
-def _knows(reader: Reader, text: Planted, number: int, length: int) -> bool:
+def _is_answered(reader: Reader, text: Planted, number: int, length: int) -> bool:
     """Whether the model answers the question about a needle after so many tokens of the text."""
     at = reader.rewind(length)
     if at < length:

@@ -120,7 +120,7 @@ class Extending:
             self._work = folder / "work"
             with files.writing(str(folder), "choose another folder"):
                 self._work.mkdir(parents=True, exist_ok=True)
-            self._settle(folder / "settings.json")
+            self._require_same_settings(folder / "settings.json")
 
     def _check_room(self) -> None:
         """Refuse work that needs more memory or disk than is free."""
@@ -145,7 +145,7 @@ class Extending:
                     f"{free / GIBIBYTE:.1f} are free: make room, or choose another folder."
                 )
 
-    def _settle(self, path: Path) -> None:
+    def _require_same_settings(self, path: Path) -> None:
         model = self.opened.model
         settings = {**asdict(self.settings), "trained": self.trained}
         settings |= {"model": self.opened.name, "identity": identity_of(model)}

@@ -142,10 +142,10 @@ def passkey(
     # Refuse impossible lengths before the first length, not after hours.
     maker.prompts(min(wanted.values()), places[:1], 1, seed)
     check_length(language_model.model, max(wanted.values()) + maker.answer_length)
-    asking = _Asking(language_model, scoring, tolerance, memory)
+    asking = _Scoring(language_model, scoring, tolerance, memory)
     answers = KeptAnswers(asking.about(), keep)
     sheets = [
-        _Sheet(name, places, maker.prompts(tokens, places, samples, seed))
+        _PromptSet(name, places, maker.prompts(tokens, places, samples, seed))
         for name, tokens in wanted.items()
     ]
     total = sum(asking.work(sheet.prompts, sheet.left(answers)) for sheet in sheets)
@@ -179,7 +179,7 @@ def _places(depths: int | Sequence[float]) -> list[float]:
     return [0.5] if depths == 1 else even
 
 
-class _Sheet:
+class _PromptSet:
     """The prompts of one length, equally many at each place."""
 
     def __init__(self, requested: str, places: Sequence[float], prompts: Prompts) -> None:
@@ -203,7 +203,7 @@ class _Sheet:
 
 
 @dataclass(frozen=True)
-class _Asking:
+class _Scoring:
     """Settings of reading prompts and scoring answers."""
 
     language_model: LanguageModel

@@ -140,7 +140,7 @@ class Reader:
         keep = keep.to(tokens.device)
         if self._keeps:
             settings["logits_to_keep"] = keep
-        with evaluating(self.model), _tolerating(self.model, self.tolerance):
+        with evaluating(self.model), _with_tolerance(self.model, self.tolerance):
             outputs = self.model(tokens, **settings)
         self._cache = outputs.past_key_values
         return outputs.logits if self._keeps else outputs.logits[:, keep]
@@ -175,7 +175,7 @@ def read_rows(
             yield Rows(some, reader.logits(rows[some], asked), reader)
         return
     reader = Reader(model, batch=1, tell=told(1), **settings)
-    for row, shared in _turns(rows, asked):
+    for row, shared in _reading_order(rows, asked):
         shared = reader.rewind(shared)
         rest = [index - shared for index in asked]
         yield Rows([row], reader.logits(rows[row : row + 1, shared:], rest), reader)
@@ -186,7 +186,7 @@ def reading_work(model: PreTrainedModel, rows: Tensor, asked: Sequence[int]) -> 
     size, width = rows.shape[1], _width(model)
     if TOGETHER // size > 1:
         return len(rows) * _work(0, size, width)
-    return sum(_work(shared, size, width) for _, shared in _turns(rows, asked))
+    return sum(_work(shared, size, width) for _, shared in _reading_order(rows, asked))
 
 
 def check_tolerance(model: PreTrainedModel, tolerance: float | None) -> None:
@@ -200,10 +200,10 @@ def check_tolerance(model: PreTrainedModel, tolerance: float | None) -> None:
         raise ValueError(f"tolerance is a share of the posterior, between 0 and 1, not {tolerance}")
 
 
-def _turns(rows: Tensor, asked: Sequence[int]) -> list[tuple[int, int]]:
+def _reading_order(rows: Tensor, asked: Sequence[int]) -> list[tuple[int, int]]:
     """Rows in an order with long common beginnings, and the number of common tokens."""
     order = sorted(range(len(rows)), key=lambda row: rows[row].numpy().tolist())
-    shared = [_common(rows[row], rows[after]) for row, after in pairwise(order)]
+    shared = [_common_prefix(rows[row], rows[after]) for row, after in pairwise(order)]
     return [(row, min(count, *asked)) for row, count in zip(order, [0, *shared], strict=True)]
 
 
@@ -217,7 +217,7 @@ def _width(model: PreTrainedModel) -> int:
     return 3 * getattr(config_of(model), "hidden_size", 1024)
 
 
-def _common(a: Tensor, b: Tensor) -> int:
+def _common_prefix(a: Tensor, b: Tensor) -> int:
     different = (a != b).nonzero()
     return int(different[0]) if len(different) else len(a)
 
@@ -231,7 +231,7 @@ def _make_cache(model: PreTrainedModel, tokens: int) -> Cache | None:
 
 
 @contextmanager
-def _tolerating(model: PreTrainedModel, tolerance: float | None) -> Generator[None]:
+def _with_tolerance(model: PreTrainedModel, tolerance: float | None) -> Generator[None]:
     if tolerance is None:
         yield
         return

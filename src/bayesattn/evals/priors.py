@@ -142,7 +142,7 @@ class Factors:
 @torch.no_grad()
 def measure_priors(language_model: LanguageModel, run: Run | None = None) -> Priors:
     """The priors of a model; with the `run` that trained it, also how they moved."""
-    model, length = _ours(language_model), language_model.length
+    model, length = _require_prior(language_model), language_model.length
     density = _density(model, length)
     fresh = None if run is None else _fresh(language_model, run)
     initial = None if fresh is None else _density(fresh, length)
@@ -190,7 +190,7 @@ def _density(model: BayesForCausalLM, length: int) -> Tensor:
 
 def factors_on_passkey(language_model: LanguageModel) -> Factors:
     """Factors on a passkey prompt of the training length, at most 512 tokens."""
-    model = _ours(language_model)
+    model = _require_prior(language_model)
     maker = NeedleMaker(language_model.tokenizer)
     room = min(language_model.length, _LONGEST) - maker.answer_length
     prompts = maker.prompts(max(room, maker.shortest), [0.5], 1, seed=0)
@@ -211,7 +211,7 @@ def decomposed(model: BayesForCausalLM, tokens: Tensor) -> dict[int, Decomposed]
             def hear(module: nn.Module, arguments: tuple[Any, ...], number: int = number) -> None:
                 assert isinstance(module, BayesAttention)
                 x, _, layout, turn, *_ = arguments
-                found[number] = _take_apart(x, module, _prior_of(model, module), layout, turn)
+                found[number] = _factors_of(x, module, _prior_of(model, module), layout, turn)
 
             handle: Any = attention.register_forward_pre_hook(hear)
             hooks.callback(handle.remove)
@@ -219,7 +219,7 @@ def decomposed(model: BayesForCausalLM, tokens: Tensor) -> dict[int, Decomposed]
     return found
 
 
-def _take_apart(
+def _factors_of(
     x: Tensor, attention: BayesAttention, prior: Prior, layout: Layout, turn: Rotation | None
 ) -> Decomposed:
     """The factors of what `BayesAttention.forward` computes from the same arguments."""
@@ -235,7 +235,7 @@ def _take_apart(
     return Decomposed(*(part.cpu() for part in parts))
 
 
-def _ours(language_model: LanguageModel) -> BayesForCausalLM:
+def _require_prior(language_model: LanguageModel) -> BayesForCausalLM:
     model = language_model.model
     if not isinstance(model, BayesForCausalLM):
         raise ValueError(

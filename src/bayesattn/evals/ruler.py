@@ -155,7 +155,7 @@ def ruler(
 
 
 @dataclass(frozen=True)
-class _Sheet:
+class _PromptSet:
     """Prompts of one kind and length."""
 
     kind: str
@@ -178,13 +178,13 @@ def _sheets(
     samples: int,
     seed: int,
     material: Material,
-) -> tuple[list[_Sheet], dict[str, int]]:
+) -> tuple[list[_PromptSet], dict[str, int]]:
     """All prompts; kinds that the caller did not name may be too long for a length."""
 
     def count(text: str) -> int:
         return len(_tokens(language_model, text))
 
-    sheets: list[_Sheet] = []
+    sheets: list[_PromptSet] = []
     left_out: dict[str, int] = {}
     for requested, length in wanted.items():
         for kind in kinds or KINDS:
@@ -199,7 +199,7 @@ def _sheets(
                     raise
                 left_out[kind] = max(short.least, left_out.get(kind, 0))
             else:
-                sheets.append(_Sheet(kind, requested, problems))
+                sheets.append(_PromptSet(kind, requested, problems))
     if not sheets:
         raise ValueError(
             f"no kind of prompt fits into {max(wanted.values())} tokens: "

@@ -26,7 +26,7 @@ def add_seeds(source: Path, folder: Path, find_study: Callable[[str], AnyStudy])
     for path, own in found:
         if problem := objection(find_study(own.claim), own):
             raise UserError(f"{path} cannot be added: {problem}.")
-        added[_is_there(path, own, folder)].append(own)
+        added[_already_there(path, own, folder)].append(own)
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     for path, own in found:
         target = folder / FOLDER / f"{own.name}.json"
@@ -55,7 +55,7 @@ def _read(path: Path) -> Measured:
         raise UserError(f"{path} is no measured seed ({error}).") from None
 
 
-def _is_there(path: Path, own: Measured, folder: Path) -> bool:
+def _already_there(path: Path, own: Measured, folder: Path) -> bool:
     target = folder / FOLDER / f"{own.name}.json"
     if not target.exists():
         return False

@@ -69,7 +69,7 @@ class TunnelTraining:
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
         parts = (self.tunnel, self.architecture, self.config)
-        return _sound(self.folder, lambda: train_tunnel(*parts, self.folder, progress=False))
+        return _undamaged(self.folder, lambda: train_tunnel(*parts, self.folder, progress=False))
 
     def demand(self) -> Demand:
         """An estimate with every parameter used once per token, for any architecture."""
@@ -106,7 +106,7 @@ class LanguageTraining:
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
         parts = (self.language, self.config, self.folder)
-        return _sound(self.folder, lambda: train_language(*parts, progress=False))
+        return _undamaged(self.folder, lambda: train_language(*parts, progress=False))
 
     def demand(self) -> Demand:
         model, config = self.language.model_config(), self.config
@@ -175,7 +175,7 @@ def rename_older_runs() -> None:
             folder.rename(named)
 
 
-def _sound(folder: Path, train: Callable[[], Run]) -> Run:
+def _undamaged(folder: Path, train: Callable[[], Run]) -> Run:
     """The run that `train` opens or makes in `folder`; a damaged one is set aside and repeated."""
     try:
         run = train()

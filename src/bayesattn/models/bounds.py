@@ -68,8 +68,8 @@ def require_memory(weights: int, name: str) -> None:
         return
     if 4 * weights > memory:
         raise SourceError(
-            f"{name} has {weights:,} weights, more than fit into the memory of this machine: choose a "
-            "smaller model."
+            f"{name} has {weights:,} weights, more than fit into the memory of this machine: "
+            "choose a smaller model."
         )
 
 

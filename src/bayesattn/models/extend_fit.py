@@ -93,13 +93,13 @@ AttentionMaskInterface.register(WATCHED, bayes_mask)
 @torch.no_grad()
 def watch_rows(model: PreTrainedModel, tokens: Tensor, rows: Tensor, visit: Visit) -> None:
     """Read tokens [n] once; `visit` gets some rows of each layer before attention."""
-    with _watching(model, rows, visit):
+    with _recording(model, rows, visit):
         body: Any = model.base_model
         body(tokens[None].to(model.device), use_cache=False)
 
 
 @contextmanager
-def _watching(model: PreTrainedModel, rows: Tensor, visit: Visit) -> Generator[None]:
+def _recording(model: PreTrainedModel, rows: Tensor, visit: Visit) -> Generator[None]:
     before = model.config._attn_implementation
     assert before is not None
     model.set_attn_implementation(WATCHED)

@@ -61,7 +61,7 @@ def is_quick(header: Header) -> bool:
 
 def config_of(header: Header, changes: Mapping[str, Any]) -> PreTrainedConfig:
     """The config with transformers' names of the settings, and with some changes."""
-    named = {**_named(header), **changes}
+    named = {**_config_fields(header), **changes}
     return AutoConfig.for_model(QUICK[header.architecture], **named)
 
 
@@ -69,13 +69,15 @@ def weights_of(
     header: Header, config: PreTrainedConfig, model: PreTrainedModel, dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """Every weight by its name in the empty `model`; refuses missing and unknown weights."""
-    processor = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)(config=_named(header))
+    processor = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)(
+        config=_config_fields(header)
+    )
     names = _names(header, model)
     _require_fit(header, names, model)
     return dict(_unpacked(header, names, processor, dtype))
 
 
-def _named(header: Header) -> dict[str, Any]:
+def _config_fields(header: Header) -> dict[str, Any]:
     values = header.values
     named = {
         name: values[f"{group}.{key}"]
@@ -86,11 +88,11 @@ def _named(header: Header) -> dict[str, Any]:
     del named["model_type"]
     named.setdefault("vocab_size", values[TOKENS].count)
     if header.architecture == "llama" and FACTORS in header.tensors:
-        named["rope_parameters"] = _slowed(header, named)
+        named["rope_parameters"] = _scaled_rotation(header, named)
     return {**named, "tie_word_embeddings": "output.weight" not in header.tensors}
 
 
-def _slowed(header: Header, named: Mapping[str, Any]) -> dict[str, Any]:
+def _scaled_rotation(header: Header, named: Mapping[str, Any]) -> dict[str, Any]:
     """Rotation with each frequency divided by a number in the file (Llama 3.1 and later).
 
     Transformers does not read these numbers; its "longrope" applies the same division.

@@ -33,7 +33,7 @@ def parameter_groups(
         The groups "decay", "no_decay" and "prior" without frozen parameters; empty groups are left
         out.
     """
-    prior_ids = _believed(model)
+    prior_ids = _prior_parameters(model)
     groups: dict[str, dict[str, Any]] = {
         "decay": {"lr": lr, "weight_decay": weight_decay},
         "no_decay": {"lr": lr, "weight_decay": 0.0},
@@ -62,12 +62,12 @@ class UndecayedPriors(_Base):
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """The names of `Trainer`, without parameters of priors, sinks and SSMax."""
-        kept, named = _believed(model), dict(model.named_parameters())
+        kept, named = _prior_parameters(model), dict(model.named_parameters())
         names = super().get_decay_parameter_names(model)
         return [name for name in names if id(named.get(name)) not in kept]
 
 
-def _believed(model: nn.Module) -> set[int]:
+def _prior_parameters(model: nn.Module) -> set[int]:
     """Identities of the parameters of priors, sinks and SSMax."""
     return {
         id(parameter)

@@ -118,14 +118,14 @@ class Run:
     @property
     def environment(self) -> dict[str, Any]:
         """Versions and machine, for the record; empty with a warning if the file is damaged."""
-        return self._decoration("environment.json") or {}
+        return self._optional_file("environment.json") or {}
 
     @property
     def finished(self) -> dict[str, Any] | None:
         """step, stopped, metrics and seconds of a complete run, or None."""
-        return self._decoration("finished.json")
+        return self._optional_file("finished.json")
 
-    def _decoration(self, name: str) -> dict[str, Any] | None:
+    def _optional_file(self, name: str) -> dict[str, Any] | None:
         """The content of a file that training does not need; None if it is missing or damaged."""
         try:
             return _read(self.folder / name)

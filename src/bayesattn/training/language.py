@@ -72,7 +72,7 @@ def make(
     language: LanguageConfig, training: TrainConfig, kept: Path | None = None
 ) -> tuple["LanguageTask", BayesForCausalLM, dict[str, Any]]:
     """The task, the model, and a description of the data; `kept` is the run's tokenizer."""
-    with _turn(language.corpus):  # one process reads a corpus, the others find its tokens
+    with _machine_lock(language.corpus):  # one process reads a corpus, the others find its tokens
         tokenizer = tokenizer_of(language.tokenizer, language.corpus, kept)
     task, data = make_task(language, tokenizer, training.seed)
     return task, language.build(tokenizer, training.seed), {"data": data}
@@ -177,7 +177,7 @@ def make_task(
     Raises:
         CorpusError: if the corpus is too short, or the length too short for a needle.
     """
-    with _turn(language.corpus):
+    with _machine_lock(language.corpus):
         store = prepare(language.corpus, tokenizer, tokens=language.corpus_tokens)
     maker = _maker(language, tokenizer, store) if language.needle_share else None
     length = language.length
@@ -192,7 +192,7 @@ def make_task(
     return task, {"tokenizer": fingerprint(tokenizer), **counts}
 
 
-def _turn(name: str) -> FileLock:
+def _machine_lock(name: str) -> FileLock:
     """A lock that one process of this machine holds at a time."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     return FileLock(Path(tempfile.gettempdir()) / f"bayesattn-{digest}.lock")

@@ -193,9 +193,9 @@ class _Loop:
         self.stopped = self._complete()
         while not self.stopped:
             self.learner.advance()
-            with self._explained():
+            with self._divergence_explained():
                 self._after_step()
-                self._tell()
+                self._update_bar()
         result = Result(self.learner.step, self.metrics, self.stopped, round(self._seconds(), 3))
         if self.stopped != "interrupted" and self.accelerator.is_main_process:
             self.folder.finish(vars(result))
@@ -224,7 +224,7 @@ class _Loop:
             self.folder.rewind(step, checkpoint.state.get("lines", 0))
         self.bar.update(step, self.metrics)
 
-    def _tell(self) -> None:
+    def _update_bar(self) -> None:
         """Update the bar between lines of the log; not with several processes."""
         learner = self.learner
         if self.bar.due(learner.step) and self.accelerator.num_processes == 1:
@@ -318,7 +318,7 @@ class _Loop:
         return agreed(self.accelerator, value)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _divergence_explained(self) -> Iterator[None]:
         try:
             yield
         except DivergedError as error:

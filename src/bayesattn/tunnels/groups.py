@@ -79,10 +79,10 @@ class Group:
         for element in range(self.order):
             if element not in made:
                 found.append(element)
-                made = self._made_by(found)
+                made = self._generated_by(found)
         return found
 
-    def _made_by(self, elements: list[int]) -> set[int]:
+    def _generated_by(self, elements: list[int]) -> set[int]:
         made = new = {self.identity}
         while new:
             new = {int(self.table[a, b]) for a in elements for b in new} - made

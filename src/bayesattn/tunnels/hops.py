@@ -212,17 +212,17 @@ class Hops(Tunnel, name="hops"):
 
     def _exact(self, episode: Episode) -> Tensor:
         if self.mode == "shuffled":
-            steps = [*self._of_another(episode), self._answer_alone(episode)]
+            steps = [*self._shuffled_posterior(episode), self._answer_alone(episode)]
         elif self.mode in WRITTEN:
-            steps = self._along(episode)
+            steps = self._scratch_posterior(episode)
         else:
             steps = [self._answer_alone(episode)]
         return torch.stack(steps, dim=1)
 
     def _answer_alone(self, episode: Episode) -> Tensor:
-        return self._along(episode._replace(scratch=episode.scratch[:, :0]))[-1]
+        return self._scratch_posterior(episode._replace(scratch=episode.scratch[:, :0]))[-1]
 
-    def _along(self, episode: Episode) -> list[Tensor]:
+    def _scratch_posterior(self, episode: Episode) -> list[Tensor]:
         """Posterior of each place and of the answer: counts of walks that agree so far."""
         paths = self._paths(episode.known, episode.query, self.hops)
         possible = torch.ones_like(paths[..., 0], dtype=torch.bool)
@@ -241,7 +241,7 @@ class Hops(Tunnel, name="hops"):
         rows = torch.arange(len(paths), device=paths.device)
         return [*steps, belief(paths[rows, :, episode.hops], possible, self.outcomes)]
 
-    def _of_another(self, episode: Episode) -> list[Tensor]:
+    def _shuffled_posterior(self, episode: Episode) -> list[Tensor]:
         """Posterior of each place if the scratch follows a permutation that is not shown."""
         count, size = episode.known.shape
         known = torch.full_like(episode.known, -1)

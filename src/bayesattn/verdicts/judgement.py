@@ -135,7 +135,7 @@ def _look(
         reason = f"The premise fails: {met}."
         return Judgement(Outcome.UNDECIDED, reason, seeds=len(values), counted=len(counted))
     found = estimate(as_array([one.effect for one in counted]), transform, resolution)
-    seen = _seen(values, counted, found, transform)
+    seen = _undecided(values, counted, found, transform)
     low, high = (float(end[0]) for end in found.interval(1 - level))
     if np.isnan(low):
         reason = "All seeds are equal, which says nothing of how much they vary: "
@@ -185,10 +185,10 @@ def _too_few(values: Sequence[Value], transform: Transform, needed: int) -> Judg
     if not counted:
         return Judgement(Outcome.UNDECIDED, reason, seeds=len(values))
     found = estimate(as_array([one.effect for one in counted]), transform)
-    return replace(_seen(values, counted, found, transform), reason=reason)
+    return replace(_undecided(values, counted, found, transform), reason=reason)
 
 
-def _seen(
+def _undecided(
     values: Sequence[Value], counted: Sequence[Value], found: Estimator, transform: Transform
 ) -> Judgement:
     """A judgement with the numbers, undecided so far."""

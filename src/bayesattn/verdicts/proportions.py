@@ -119,10 +119,10 @@ def of_counts(counts: Array) -> Proportion:
 def of_pairs(counts: Array) -> Difference:
     """First minus second of counts [studies, seeds, 2, 2]."""
     first, second = of_counts(counts[..., 0, :]), of_counts(counts[..., 1, :])
-    return Difference(first, second, _together(counts[..., 0], counts[..., 1]))
+    return Difference(first, second, _correlation_bound(counts[..., 0], counts[..., 1]))
 
 
-def _together(successes: Array, trials: Array) -> Array:
+def _correlation_bound(successes: Array, trials: Array) -> Array:
     """Lower bound of the correlation [studies] of two shares over n seeds.
 
     tanh(artanh r - 1.645/√(n - 3)); the true correlation is below it in 5 % of cases. It is at
