@@ -248,7 +248,7 @@ class Measured:
 
 
 def better(way: Measured, before: Measured) -> float:
-    """p of a sign test on the right answers beyond the trained length."""
+    """The p-value of a sign test on the right answers beyond the trained length."""
     pairs = list(zip(way.beyond, before.beyond, strict=True))
     won, lost = (sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs))
     count = won + lost

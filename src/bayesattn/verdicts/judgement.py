@@ -75,8 +75,7 @@ def judge(
     looks: Sequence[int] = LOOKS[0],
     resolution: float = 0.0,
 ) -> Judgement:
-    """The judgement of the first look that decides, from the seeds in order 0, 1, 2 …
-
+    """The judgement of the first look that decides, from the seeds in their order.
     Args:
         values: one value for each seed.
         transform: identity (t on values), log (t on logs) or proportion (Counts, pairs of Counts).
