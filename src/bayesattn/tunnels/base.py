@@ -177,6 +177,7 @@ class Tunnel(Strict, ABC):
 
     def check_leaks(self, batch: Batch, generator: torch.Generator) -> None:
         """Raise `LeakError` unless inputs, posterior and labels of `batch` belong together.
+
         - the posterior follows from the inputs alone;
         - the posterior does not change if all inputs after its position come from other sequences;
         - every label is possible under its posterior, and no input shows it at its own position.

@@ -76,6 +76,7 @@ def judge(
     resolution: float = 0.0,
 ) -> Judgement:
     """The judgement of the first look that decides, from the seeds in their order.
+
     Args:
         values: one value for each seed.
         transform: identity (t on values), log (t on logs) or proportion (Counts, pairs of Counts).
