@@ -37,7 +37,7 @@ def count_words(process):
 
 # page, what it says (one group), what the code says
 STATED = [
-    ("howto/kernel.md", r"`dense` up to (\d+) keys", posterior._SMALL),
+    ("howto/kernel.md", r"`dense` up to (\d+) keys", posterior.SMALL),
     ("concepts.md", r"ε = (\S+)", generalized_gaussian.EPS),
     ("howto/model.md", r"\| `encoding` \| (.*?) \|", set(ENCODINGS)),
     ("howto/model.md", r"\| `prior` \| (.*?) \|", set(PRIORS)),

@@ -17,6 +17,10 @@ class RunError(TrainingError):
     """The folder has no such run, or the run is locked."""
 
 
+class BusyRunError(RunError):
+    """Another process is training the run."""
+
+
 class DamagedRunError(RunError):
     """A run is damaged."""
 

@@ -226,7 +226,7 @@ def test_how_far_needles_are_found_comes_first_with_its_finding(folder, monkeypa
     horizon = toy("ssmax-horizon", statements=(statement(), far), **own)
     million = toy("million-tokens", exhibits=heatmap, **own)
     studies = {"good": toy("good"), "ssmax-horizon": horizon, "million-tokens": million}
-    monkeypatch.setattr(registry, "_classes", {name: type(s) for name, s in studies.items()})
+    monkeypatch.setattr(registry, "_studies", studies)
     records = {}
     for name, said in (
         ("good", None),

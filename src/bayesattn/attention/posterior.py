@@ -36,7 +36,8 @@ Kernel = Literal["auto", "dense", "strided", "flex", "blocked"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 AnyPrior = Prior | Tensor | None
 _FEW = 1 << 24  # scores that may be written out in float64
-_SMALL = 128  # keys up to which writing out every score is the quickest way on a CPU
+SMALL = 128
+"""Keys up to which writing out every score is the quickest way on a CPU."""
 
 
 class Certified(NamedTuple):
@@ -369,9 +370,9 @@ def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: floa
     if kernel != "auto":
         return kernel
     chosen: Kernel = "dense"
-    if modified and device != "cuda" and seen.end > _SMALL:
+    if modified and device != "cuda" and seen.end > SMALL:
         chosen = "blocked"
-    elif device == "cpu" and not modified and (seen.end > _SMALL or _is_plain(terms)):
+    elif device == "cpu" and not modified and (seen.end > SMALL or _is_plain(terms)):
         chosen = "strided"
     elif device == "cuda" and seen.num_queries > 1:  # one query needs no T × T matrix
         chosen = "flex"

@@ -73,8 +73,7 @@ class MeasurementJob:
 
     def trainings(self) -> list[TrainingJob]:
         """Trainings that must be done before."""
-        trainings = self.study.trainings(self.tier, self.seed).items()
-        return [TrainingJob(own) for name, own in trainings if self.part in (None, name)]
+        return [TrainingJob(own) for own in self.study.needed(self.tier, self.seed, self.part)]
 
     @property
     def needs(self) -> frozenset[str]:

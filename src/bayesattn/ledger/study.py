@@ -1,7 +1,7 @@
 """A study: a claim, its recipe for each tier, and how to measure and draw it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
@@ -70,6 +70,11 @@ class Study(ABC, Generic[R, M]):
     def parts(self, tier: Tier) -> Sequence[str | None]:
         """Parts that are measured one by one; None is the whole seed."""
         return (None,)
+
+    def needed(self, tier: Tier, seed: int, part: str | None) -> "Iterable[Training]":
+        """Trainings before the measurement of a part: the one of its name."""
+        trainings = self.trainings(tier, seed).items()
+        return [own for name, own in trainings if part in (None, name)]
 
     @abstractmethod
     def measure(self, tier: Tier, seed: int) -> M:

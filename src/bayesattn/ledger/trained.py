@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bayesattn.checks import changed_fields
-from bayesattn.errors import DamagedCheckpointError, DamagedRunError, UserError
+from bayesattn.errors import BusyRunError, DamagedCheckpointError, DamagedRunError, UserError
 from bayesattn.evals.fidelity import Fidelity, Part, measure
 from bayesattn.evals.lengths import stretch
 from bayesattn.files import aside
@@ -38,6 +39,8 @@ SPEED = 2e10
 GPU_SPEED = 5e13
 """Operations per second of a GPU; a guess."""
 DAY = 86_400
+WAIT = 2.0
+"""Seconds between two checks of a run that another process trains."""
 DIGITS = 12
 """Number of digits of the hash in a run's name."""
 
@@ -175,10 +178,19 @@ def rename_older_runs() -> None:
             folder.rename(named)
 
 
+def _waiting(train: Callable[[], Run]) -> Run:
+    """Variants that share a model share its run: the second waits for the first."""
+    while True:
+        try:
+            return train()
+        except BusyRunError:
+            time.sleep(WAIT)
+
+
 def _undamaged(folder: Path, train: Callable[[], Run]) -> Run:
     """The run that `train` opens or makes in `folder`; a damaged one is set aside and repeated."""
     try:
-        run = train()
+        run = _waiting(train)
         last = (run.finished or {}).get("step")
         if last not in run.steps():
             raise DamagedRunError(f"The run in {folder} has lost the checkpoint of its last step.")

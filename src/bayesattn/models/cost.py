@@ -4,12 +4,14 @@
     backward    twice the products; attention 5/2 of its forward, the posterior being recomputed
     memory      weights, gradients, two moments of Adam, and what backward needs of each layer
 
-A multiplication and an addition count as two operations. Small terms (norms, softmax, priors) are
-left out; `bayesattn cost --measure` says how far that is off.
+Where the dense kernel writes every score out, as for few keys, all pairs count as visible and the
+posterior is kept. A multiplication and an addition count as two operations. Small terms (norms,
+softmax, priors) are left out; `bayesattn cost --measure` says how far that is off.
 """
 
 from dataclasses import dataclass
 
+from bayesattn.attention.posterior import SMALL
 from bayesattn.models.config import BayesConfig
 
 BYTES = {"fp32": 4, "bf16": 2}
@@ -58,14 +60,24 @@ def cost(config: BayesConfig, length: int, batch: int = 1, precision: str = "fp3
     products = 2 * tokens * (layer_weights(config) + words)
     windows = (min(length, window or length) for window in config.windows()[: config.num_attending])
     pairs = sum(length * window - window**2 / 2 for window in windows)
+    kept = 0
+    if written_out(config, length):
+        pairs = config.num_attending * length**2
+        kept = batch * config.num_attention_heads * pairs
     attention = 4 * batch * config.num_attention_heads * _head_dim(config) * pairs
     return Cost(
         forward=products + attention,
-        training=3 * products + 3.5 * attention,
+        training=3 * products + (3 if kept else 3.5) * attention,
         state=4 * MASTER * weights(config),
-        activations=tokens * _activations(config) * BYTES[precision]
+        activations=(tokens * _activations(config) + kept) * BYTES[precision]
         + 2 * tokens * config.vocab_size * 4,
     )
+
+
+def written_out(config: BayesConfig, length: int) -> bool:
+    """Whether the dense kernel is used on a CPU; a uniform prior has a kernel of its own."""
+    few = config.kernel == "auto" and length <= SMALL and config.prior != "uniform"
+    return few or config.kernel == "dense"
 
 
 def _activations(config: BayesConfig) -> int:

@@ -101,7 +101,8 @@ def _reach(make: Make) -> None:
         inside = (table - table.amax(1, keepdim=True)).exp() >= tolerance
         scanned = inside.long().mul(torch.arange(length)).amax(1)
         found = prior.reach(tolerance).clamp(max=length - 1).long()
-        assert torch.equal(scanned, found), f"reach({tolerance:g}): {found}, by a scan {scanned}"
+        said = f"reach({tolerance:g}) is {[*map(int, found)]}, a scan says {[*map(int, scanned)]}"
+        assert torch.equal(scanned, found), said
 
 
 def _state(make: Make) -> None:
@@ -117,7 +118,8 @@ def _start(make: Make) -> None:
     prior = make(HEADS)
     before = prior.table(50).detach()
     scattered(prior).reset_parameters()
-    assert torch.equal(prior.table(50), before), "reset_parameters does not lead back"
+    back = torch.equal(prior.table(50), before)
+    assert back, "reset_parameters does not lead back: call it at the end of __init__"
     for name, values in prior.named_parameters():
         with torch.no_grad():
             values[-1] = math.nan

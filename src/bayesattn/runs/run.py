@@ -18,7 +18,7 @@ from typing import Any, Self
 import torch
 
 from bayesattn import files, plugins
-from bayesattn.errors import DamagedCheckpointError, DamagedRunError, RunError
+from bayesattn.errors import BusyRunError, DamagedCheckpointError, DamagedRunError, RunError
 from bayesattn.runs.checkpoint import (
     Checkpoint,
     Tensors,
@@ -177,7 +177,7 @@ class Run:
 
         The system releases the lock when the process ends in any way.
         """
-        with files.only_one(self.folder, "training", RunError):
+        with files.only_one(self.folder, "training", BusyRunError):
             files.clean(self.folder)
             files.clean(self.checkpoints)
             self._set_aside()
