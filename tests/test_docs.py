@@ -45,7 +45,7 @@ STATED = [
     ("howto/llm.md", r"^p below (\S+) and more", criteria.ALPHA),
     ("howto/bayes.md", r"missed is below ([\d.]+);", behaviour.BAYESIAN),
     ("howto/bayes.md", r"\| missed is above ([\d.]+) \|", behaviour.NOTHING),
-    ("howto/tunnel.md", r"`rrxor` says (\d+) different words", count_words(RRXOR())),
+    ("howto/tunnel.md", r"`rrxor` has (\d+) different words", count_words(RRXOR())),
     ("howto/tunnel.md", r"\| tunnel \|.*?\n\|[-|]+\n(.*?)\n\n", set(TUNNELS)),
 ]
 

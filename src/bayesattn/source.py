@@ -1,8 +1,8 @@
-"""Where a model is: a run, the zoo, a folder, a file, an installed package, the Hugging Face hub.
+"""Finds models: runs, the zoo, folders, files, installed packages, the Hugging Face hub.
 
     find("zoo:passkey").kind      language
 
-Finding reads names and small files and loads nothing.
+`find` reads names and small files, and loads no model.
 """
 
 import json
@@ -23,22 +23,22 @@ INDEX = "model.safetensors.index.json"
 
 
 class SourceError(UserError):
-    """A model is not there, cannot be loaded, or is no causal language model."""
+    """A model does not exist, cannot be loaded, or is not a causal language model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where one model is."""
+    """Place and kind of one model."""
 
     name: str
-    """What the user calls it."""
+    """Name as the user typed it."""
     kind: Literal["tunnel", "language", "folder", "safetensors", "gguf", "hub"]
     """A run of a tunnel, a run of a language model, a folder written by `save_pretrained`, files of
-    tensors beside a config, one file that holds everything, or a name on the hub."""
+    tensors beside a config, one .gguf file, or a name on the hub."""
     location: str
     """The folder, or the name on the hub."""
     files: tuple[Path, ...] = ()
-    """Of the kinds safetensors and gguf."""
+    """Files of the kinds safetensors and gguf."""
     revision: str | None = None
     """Branch, tag or commit on the hub."""
 
@@ -48,7 +48,7 @@ class Source:
 
     @property
     def run(self) -> bool:
-        """Whether it is a run of ours, with checkpoints."""
+        """Whether the model is a run with checkpoints."""
         return self.kind in ("tunnel", "language")
 
 
@@ -69,7 +69,7 @@ def find(name: Path | str | None = None) -> Source:
         return packaged
     if not HUB_NAME.fullmatch(name):
         raise SourceError(
-            f"{name!r} is no file or folder here, and no name on the Hugging Face hub either: "
+            f"{name!r} is no file or folder here, and no name on the Hugging Face hub: "
             "those look like owner/model."
         )
     return Source(name=name, kind="hub", location=name)
@@ -116,7 +116,7 @@ def _of_folder(name: str, folder: Path) -> Source:
 
 
 def _of_package(name: str) -> Source | None:
-    """The model in an installed package, of which nothing is imported."""
+    """The model in an installed package; the package is not imported."""
     try:
         files = distribution(name).files or []
     except (PackageNotFoundError, ValueError):
@@ -154,9 +154,7 @@ def _require_beside(folder: Path) -> None:
 
 def _require_config(folder: Path) -> None:
     if not (folder / "config.json").exists():
-        raise SourceError(
-            f"{folder} has no config.json, without which tensors are no model: put it there."
-        )
+        raise SourceError(f"{folder} has no config.json, which the weights need: put it there.")
 
 
 def _missing_default() -> Source:

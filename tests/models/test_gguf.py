@@ -117,7 +117,7 @@ def test_a_file_that_was_not_fetched_whole(tmp_path):
         (3, "it is no .gguf file"),
         (30, "its counts reach beyond its end"),
         (len(whole) // 20, "beyond its end|ends early"),
-        (len(whole) - 99, "its tensors reach beyond its end: it was not fetched whole"),
+        (len(whole) - 99, "its tensors reach beyond its end: it was not downloaded completely"),
     ):
         (tmp_path / "cut.gguf").write_bytes(whole[:end])
         with pytest.raises(HeaderError, match=reason):

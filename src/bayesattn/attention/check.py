@@ -1,4 +1,4 @@
-"""What `attend` refuses, each with one sentence that names the fix. Values are read on CPU only."""
+"""Argument checks of `attend`: one sentence each, with the fix. Values are checked on CPU only."""
 
 import math
 
@@ -20,7 +20,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def fit(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether these are CPU tensors of which `check_tensors` says nothing."""
+    """A fast test whether CPU tensors are valid; `_complain` is too slow for a decode step."""
     shape, keys = q.shape, k.shape
     return (
         len(shape) == 4
@@ -166,7 +166,7 @@ def check_forget(q: Tensor, forget: Tensor | None, end: int) -> None:
         if not (bool(most <= 0) and bool(least > -torch.inf)):
             raise ValueError(
                 "forget holds logarithms of gates between 0 and 1, so finite numbers up to 0; "
-                "take logsigmoid of what a layer puts out"
+                "take logsigmoid of a layer's output"
             )
 
 

@@ -1,10 +1,10 @@
-"""Decoding: one query on the keys before it, with nothing computed twice.
+"""Decoding: one query and the keys before it, with nothing computed twice.
 
     score_j = scale · c_n q·k_j + c_n t[n-1-j]      n keys up to the query, c_n the temperature
 
-The table t is kept reversed, so that the prior of every step is a view of it, and the temperatures
-of all lengths lie beside it (`prepared.py`). The query heads that share a key head are rows of one
-product.
+The table t is stored in reverse order, so the prior of every step is a view of it. The temperatures
+of all lengths are stored, too (`prepared.py`). The query heads that share a key head are rows of
+one product.
 
 Shapes: B batch, G key/value heads, R query heads of each, n keys, D head width.
 """
@@ -41,9 +41,9 @@ def attend_one(
 ) -> Tensor | None:
     """Output [B, H, 1, D] of one query per sequence, on a CPU and without gradients.
 
-    The arguments are those of `attend`. None where nothing can be prepared, or something does not
-    fit or is not finite: then a kernel does it, or complains. At a thousand keys each call of torch
-    takes a fiftieth of the time of attention, so there are few, and no more checks than needed.
+    The arguments are those of `attend`. None if nothing can be prepared, or an argument is
+    invalid or not finite: then a kernel computes the step, or refuses. At a thousand keys each call
+    of torch takes a fiftieth of the time of attention, so there are few calls and few checks.
     """
     if not readable(q) or q.dim() != 4 or q.shape[2] != 1 or not check.fit(q, k, v):
         return None
@@ -142,13 +142,13 @@ def _padded(
         bias = bias.masked_fill(seen.exempted(q.device)[..., first:], 0.0)
     if factor is not None:
         q, bias = _times(q, factor), bias * factor
-    # masked last: -inf times a temperature of 0 is no number
+    # masked last: -inf times a temperature of 0 is NaN
     bias = bias.masked_fill(~seen.mask(q.device)[..., first:], float("-inf"))
     out = scaled_dot_product_attention(q, k, v, bias, scale=scale)
     return out.masked_fill((padding >= end)[:, None, None, None], 0.0)
 
 
 def _times(q: Tensor, factor: Tensor) -> Tensor:
-    """Queries times their temperature, as wide as they are."""
+    """Queries times their temperature, in the dtype of the queries."""
     hot = q * factor
     return hot if hot.dtype is q.dtype else hot.to(q.dtype)

@@ -126,8 +126,8 @@ def attend(
         padding: [B] number of left-padding keys. Rows of padding give 0.
         offset: index of the first query among the keys; S - T by default. With a static cache the
             number of tokens already in it: rows beyond the last query are never read.
-        rows: [T] index of each query among the keys, increasing, if they do not follow each other:
-            the rows that somebody reads. The others are not computed.
+        rows: [T] index of each query among the keys, increasing, if they do not follow each other.
+            Other rows are not computed.
         window: number of most recent keys a query sees, itself included.
         exempt: number of leading keys (of each sequence or document) whose log-prior is 0 whatever
             their distance: headers, sinks and instructions are not far away.
@@ -145,7 +145,7 @@ def attend(
             `Certified`. CPU, inference only.
         decompose: return `Decomposed`, the factors of Theorem 1. Quadratic memory.
     """
-    # first of all, since in a step of decoding everything else takes as long as attention
+    # before everything else: in a decode step, checks would take as long as attention
     one = forget is None and sink is None and score_mod is None and documents is None
     one = one and rows is None and tolerance is None and kernel in ("auto", "strided")
     if one and not decompose:
@@ -200,7 +200,7 @@ def attend(
         return found
     read = k[:, :, :end], v[:, :, :end]
     output = found if isinstance(found, Tensor) else found.output
-    # values that are not finite show in the output, unless their keys are left out
+    # NaN in a value shows in the output, unless its key is skipped
     others = (output, read[1]) if isinstance(found, Certified) else (output,)
     if extremes.ordinary(q, read[0], 1.0 if scale is None else scale, *others):
         return found
@@ -216,7 +216,7 @@ def _again(
     seen: list[Visibility],
     kernel: Kernel,
 ) -> _Result:
-    """The result in float64, NaN where an input is none; see `extremes`."""
+    """The result in float64, NaN where an input is NaN or infinite; see `extremes`."""
     read = k[:, :, : seen[-1].end], v[:, :, : seen[-1].end]
     sound, certified = extremes.finite(q, *read), isinstance(found, Certified)
     if not certified and (kernel == "flex" or q[..., 0].numel() * k.shape[2] <= _FEW):
@@ -225,7 +225,7 @@ def _again(
     made = compute(q_clean, k_clean, v_clean, kernel)
     if not extremes.finite(made if isinstance(made, Tensor) else made.output):
         raise ValueError(
-            "scores are infinite even in float64: scale q and k down, or see what score_mod returns"
+            "scores are infinite even in float64: scale q and k down, or check the score_mod"
         )
     lost = q.new_zeros(()) if sound else extremes.spoilt(q, *read, seen)
     if isinstance(made, Tensor):
@@ -248,7 +248,7 @@ def _attend(
     skip: bool,
     tolerance: float | None,
 ) -> Tensor | Certified:
-    """One stretch of queries, by the kernel that is asked for or fits best."""
+    """Attention of one stretch of queries, by the requested kernel or the best one."""
     inputs = (q, k, v, terms.table, terms.content, terms.decay, terms.sink)
     grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     kernel = _choose(kernel, q, terms, grad, tolerance)
@@ -270,7 +270,7 @@ def _computed(
     skip: bool,
     tolerance: float | None,
 ) -> Tensor | Certified:
-    """The same, by this kernel."""
+    """Attention of one stretch of queries by this kernel."""
     seen = terms.seen
     if kernel != "strided" and tolerance is None:
         return _KERNELS[kernel](q, k, v, terms)
@@ -306,7 +306,7 @@ _KERNELS = {"dense": dense, "flex": flex, "blocked": blocked}
 
 
 def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: float | None) -> Kernel:
-    """The kernel to use; refuses what cannot be done."""
+    """The kernel to use; refuses impossible requests."""
     if kernel not in KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(KERNELS)}")
     device, seen, modified = q.device.type, terms.seen, terms.score_mod is not None
@@ -343,7 +343,7 @@ def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: floa
         chosen = "blocked"
     elif device == "cpu" and not modified and (seen.end > SMALL or _is_plain(terms)):
         chosen = "strided"
-    elif device == "cuda" and seen.num_queries > 1:  # one row of scores is no matrix
+    elif device == "cuda" and seen.num_queries > 1:  # one query needs no T × T matrix
         chosen = "flex"
     if not torch.compiler.is_compiling():
         logger.debug("kernel %s for %d queries on %s", chosen, seen.num_queries, device)
@@ -351,7 +351,7 @@ def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: floa
 
 
 def _is_plain(terms: Terms) -> bool:
-    """Whether the prior is uniform over all past keys, of which none are hidden."""
+    """Whether the prior is uniform over all past keys and no key is hidden."""
     seen = terms.seen
     if terms.table is not None or not terms.by_distance:
         return False
@@ -360,7 +360,7 @@ def _is_plain(terms: Terms) -> bool:
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """The uniform prior over all past keys: what torch already does best."""
+    """The uniform prior over all past keys, computed by torch's causal attention."""
     grouped = q.shape[1] != k.shape[1]
     causal = q.shape[2] > 1
     return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)

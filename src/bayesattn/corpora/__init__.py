@@ -1,4 +1,4 @@
-"""Corpora: what language models read.
+"""Corpora: text and prompts for language models.
 
 documents (text.py) -> tokens (tokenizers.py) -> a store on disk (store.py) -> sequences
 (sequences.py); and prompts that hide a needle (forms.py, sentences.py) in a haystack (needles.py).
