@@ -109,10 +109,11 @@ class Run:
         tier = parse_tier(self.tier)
         seeds = None if self.seeds is None else parse_seeds(self.seeds)
         studies = choose(tier, self.names, self.skip)
+        records = self._measure(studies, tier, seeds)
         if self.all and (without := sorted(_names(all_studies()) - _names(studies, self.skip))):
             names = ", ".join(without)
             print(f"Left out, having no {tier} tier or no statements: {names}.", file=sys.stderr)
-        return answer(self._measure(studies, tier, seeds), self.out).give(self.json)
+        return answer(records, self.out).give(self.json)
 
     def _measure(
         self, studies: Sequence[AnyStudy], tier: Tier, seeds: int | range | None

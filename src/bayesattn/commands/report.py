@@ -17,6 +17,7 @@ from bayesattn.files import write_text, writing
 from bayesattn.ledger.judging import draw_figures
 from bayesattn.ledger.ledger import NAME, Ledger
 from bayesattn.ledger.measured import seed_numbers, seeds_in
+from bayesattn.priors import PRIORS, make_prior
 from bayesattn.report.markdown import fill
 from bayesattn.report.markdown import write as write_pages
 from bayesattn.report.page import PAGE, write_page
@@ -73,8 +74,8 @@ class Report:
 class DrawPrior:
     """Draw a prior over distance, one line per head."""
 
-    name: Annotated[Positional[str], arg(metavar="PRIOR")]
-    """uniform, laplace, ggd, student or bucketed."""
+    name: Annotated[Positional[str], arg(metavar="|".join(PRIORS))]
+    """Which prior."""
     output: OutFile = None
     """Image to write, its kind told by the ending; NAME.png if not given."""
     heads: int = 8
@@ -84,8 +85,6 @@ class DrawPrior:
 
     def run(self) -> int:
         from matplotlib.figure import Figure
-
-        from bayesattn.priors import make_prior
 
         path = self.output or Path(f"{self.name}.png")
         with mistakes():
