@@ -265,7 +265,7 @@ def test_options_that_help_names_are_known_to_the_quick_check():
     """Every value that tyro takes for a default is taken here, too: nothing right is refused."""
     right = [
         ("lm passkey", "zoo:passkey --lengths 1x,8x --json - --tolerance 1e-3 --give-up 2"),
-        ("lm train", "tiny --no-ssmax --out RUN --betas 0.9 0.95 --prior-options init=mixed --lr=1e-3"),
+        ("lm train", "tiny --no-ssmax --out RUN --betas 0.9 0.95 --prior-options init=mixed a=1"),
         ("tunnel train", "hmm --out=RUN --states 5 --tunnel.width 3 --exempt header --no-ssmax"),
         ("probe", "--no-control zoo:passkey zoo:hmm-5 --layers -1 -o x.html"),
         ("claims run", "bam-size bam-uniform --skip bam-size --seeds 1-3 --on here"),

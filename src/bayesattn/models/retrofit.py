@@ -161,7 +161,9 @@ def check_retrofit(model: PreTrainedModel) -> list[Any]:
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"retrofit takes a Hugging Face PreTrainedModel, not {name}")
     if any(isinstance(module, Prior) for module in model.modules()):
-        raise ValueError(f"this {name} has priors already: retrofit and extend are for models without")
+        raise ValueError(
+            f"this {name} has priors already: retrofit and extend are for models without"
+        )
     if model.config.is_encoder_decoder or model.config.sub_configs:
         raise ValueError(f"{name} is not a plain decoder; retrofit a causal language model")
     if not (model._supports_attention_backend and model._can_set_attn_implementation()):
