@@ -139,6 +139,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def is_taken(folder: Path) -> bool:
+    """Whether a new folder cannot be made there: an empty one may be, but for the present one."""
+    there = folder.exists()
+    return there and (not folder.is_dir() or folder.samefile(".") or any(folder.iterdir()))
+
+
 def remove(folder: Path) -> None:
     """Remove a folder atomically: no part of it stays under its name."""
     trash = folder.with_name(f"{TEMPORARY}old-{folder.name}")

@@ -75,6 +75,22 @@ def find(name: Path | str | None = None) -> Source:
     return Source(name=name, kind="hub", location=name)
 
 
+def no_tunnel(source: Source) -> SourceError:
+    """What to say where only runs of tunnels will do."""
+    return SourceError(
+        f"{source.name} is a language model, which has no exact posterior: name a run of a tunnel, "
+        f"or use `bayesattn probe {source.name}` or `bayesattn lm passkey {source.name}`."
+    )
+
+
+def no_language(source: Source) -> SourceError:
+    """What to say where only language models will do."""
+    return SourceError(
+        f"{source.name} is a run of a tunnel, which reads no text: name a language model, or use "
+        f"`bayesattn tunnel fidelity {source.name}` or `bayesattn probe {source.name}`."
+    )
+
+
 def _of_file(name: str, path: Path) -> Source:
     folder = str(path.parent)
     if path.suffix == ".gguf":

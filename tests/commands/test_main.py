@@ -11,10 +11,11 @@ import pytest
 
 import bayesattn
 from bayesattn.claims import all_studies, registry
-from bayesattn.commands import demo, quick
+from bayesattn.commands import demo, names, quick
 from bayesattn.commands import main as cli
 from bayesattn.commands.help import written
 from bayesattn.commands.main import COMMANDS, FORMER_OPTIONS, main
+from bayesattn.corpora.ruler import KINDS
 from bayesattn.ledger.ledger import Ledger
 from tests.ledger.toy import crash, toy
 
@@ -148,10 +149,13 @@ def test_arguments_come_from_the_command_line_unless_given(capsys, monkeypatch):
         (["claims", "run", "bam-size", "--out", "file/x"], "Cannot write to file/x"),
         (["demo", "--all", "--out", "file/x"], "Cannot write to file/x"),
         (["claims", "add", "nowhere"], "There are no measured seeds in nowhere"),
-        (["report"], "no ledger at report/ledger.json: run `bayesattn demo`"),
+        (["report"], "no ledger at report/ledger.json: `bayesattn claims run` writes one"),
         (["report", "--readme", "README.md"], "no ledger at report/ledger.json"),
-        (["claims", "list", "--json", "no/where.json"], "Cannot use no/where.json"),
-        (["prior", "draw", "gdd"], "unknown prior 'gdd' (did you mean 'ggd'?)"),
+        (
+            ["claims", "list", "--json", "no/where.json"],
+            "Cannot write no/where.json: there is no folder",
+        ),
+        (["prior", "draw", "gdd"], "There is no prior 'gdd': did you mean 'ggd'?"),
         (["prior", "draw", "ggd", "--heads", "0"], "num_heads must be"),
         (["prior", "draw", "ggd", "-o", "no/where.png"], "Cannot write no/where.png"),
         (["prior", "draw", "ggd", "-o", "image.what"], "must end in one of .svg, .png, .pdf"),
@@ -192,6 +196,28 @@ MISTAKES = [
     (["claims", "list", "more"], "does not know what 'more' is"),
     (["report", "nowhere"], "There is no folder nowhere"),
     (["lm", "zoo", "--import", "no.py"], "--import no.py: there is no such file"),
+    (["lm", "train", "tiny"], "Say where the run is to be written: --out RUN."),
+    (["tunnel", "train", "hmm"], "Say where the run is to be written: --out RUN."),
+    (["lm", "train", "--resume", "nowhere"], "There is no run in nowhere"),
+    (["tunnel", "train", "--resume=nowhere"], "There is no run in nowhere"),
+    (["lm", "train", "tiny", "--corpus", "no", "--out", "x"], "There is no corpus no: give a file"),
+    (["lm", "train", "tiny", "--corpus", "empty", "--out", "x"], "There is no text in empty"),
+    (["lm", "train", "tiny", "--device", "gpu", "--out", "x"], "There is no device 'gpu'"),
+    (["probe", "zoo:mess3", "--device", "gpu"], "There is no device 'gpu'"),
+    (["extend", "zoo:passkey", "--text", "no"], "There is no corpus no"),
+    (["lm", "passkey", "zoo:passkey", "--lengths", "1x,far"], "a multiple such as 8x, or a number"),
+    (["lm", "passkey", "zoo:hmm-5"], "is a run of a tunnel, which reads no text"),
+    (["tunnel", "fidelity", "zoo:passkey"], "which has no exact posterior"),
+    (["lm", "ruler", "zoo:passkey", "--kinds", "vt,x"], "There is no kind of prompt 'x'"),
+    (["lm", "passkey", "zoo:passkey", "--figure", "x.doc"], "must end in one of .svg, .png, .pdf"),
+    (["lm", "passkey", "zoo:passkey", "--json", "no/x.json"], "there is no folder no"),
+    (["lm", "export", "zoo:passkey", "."], ". is there already: choose another folder"),
+    (["probe", "zoo:passkey", "--prompts", "no.txt"], "There is no file no.txt"),
+    (["check-prior", "no.py"], "There is no file no.py"),
+    (["prior", "draw", "gdd"], "There is no prior 'gdd': did you mean 'ggd'?"),
+    (["cost", "tny"], "There is no size 'tny': did you mean 'tiny'?"),
+    (["demo", "--skip", "bam-size"], "pass --all, too"),
+    (["report"], "There is no ledger at report/ledger.json"),
 ]
 ALONE = """
 import sys
@@ -213,11 +239,16 @@ def alone(words, code):
     return done.stderr
 
 
-def test_mistakes_are_answered_before_anything_slow_is_imported():
+def test_mistakes_are_answered_before_anything_slow_is_imported(folder):
+    (folder / "empty").mkdir()
     lines = alone([words for words, _ in MISTAKES], code=2).splitlines()
     assert len(lines) == len(MISTAKES)
     for line, (_, sentence) in zip(lines, MISTAKES, strict=True):
         assert line.startswith("bayesattn: ") and sentence in line
+
+
+def test_kinds_of_prompts_are_read_from_their_table():
+    assert names.kinds() == list(KINDS)
 
 
 def test_lists_are_given_before_anything_slow_is_imported():
@@ -234,14 +265,16 @@ def test_options_that_help_names_are_known_to_the_quick_check():
     """Every value that tyro takes for a default is taken here, too: nothing right is refused."""
     right = [
         ("lm passkey", "zoo:passkey --lengths 1x,8x --json - --tolerance 1e-3 --give-up 2"),
-        ("lm train", "tiny --no-ssmax --betas 0.9 0.95 --prior-options init=mixed a=1 --lr=1e-3"),
-        ("tunnel train", "hmm --states 5 --tunnel.width 3 --exempt header --no-ssmax"),
+        ("lm train", "tiny --no-ssmax --out RUN --betas 0.9 0.95 --prior-options init=mixed a=1"),
+        ("tunnel train", "hmm --out=RUN --states 5 --tunnel.width 3 --exempt header --no-ssmax"),
         ("probe", "--no-control zoo:passkey zoo:hmm-5 --layers -1 -o x.html"),
         ("claims run", "bam-size bam-uniform --skip bam-size --seeds 1-3 --on here"),
         ("lm train", "--resume RUN --steps 900"),
         ("demo", "--all --skip bam-size --out x"),
         ("lm export", "zoo:passkey folder"),
     ]
+    Path("RUN").mkdir()
+    Path("RUN/config.json").touch()
     for name, line in right:
         quick.refuse(name, line.split(), {})
 

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bayesattn.claims import Tier, UserError, all_studies
+from bayesattn.claims import Kind, Tier, UserError, all_studies
 from bayesattn.ledger.ledger import NAME, Ledger
 from bayesattn.ledger.statement import Change
 from bayesattn.report.markdown import (
     BEGIN,
     END,
     FIRST_EDITION,
+    HEADLINES,
+    LEADS,
     costs,
     fill,
     page,
@@ -148,20 +150,62 @@ def test_what_is_not_measured_is_told_with_its_command(ledger):
     assert "not measured" not in text.splitlines()[0]
 
 
-def test_the_readme_has_the_lines_that_say_most(ledger, monkeypatch):
-    text = summary(claims(ledger), ledger, "docs/").replace(" ‡", "")
-    assert text.splitlines() == [
+def test_the_readme_has_a_line_for_each_headline_that_was_measured(ledger, monkeypatch):
+    names = ("later/effect", "paper/effect")
+    monkeypatch.setattr("bayesattn.report.markdown.HEADLINES", names)
+    text = summary([*claims(ledger), replace(CLAIM, id="later")], ledger, "docs/")
+    assert text.replace(" ‡", "").splitlines() == [
         "| what a paper states | as reported? | after the control? | measured on |",
         "| --- | --- | --- | --- |",
         "| The effect is large. [paper](docs/paper.md) "
         "| **✓ replicates** 11.5 points [5.76, 17.2]; 4 seeds "
-        "| **✗ does not survive** −8.5 points [−14.2, −2.76]; 4 seeds | one toy; two |",
+        "| **✗ does not survive** −8.5 points [−14.2, −2.76]; 4 seeds | one toy |",
         "",
         "As reported? replicates 1. After the control? does not survive 1. "
-        "Ours: supported 1, error 1. Measured so far: 4 of 4 statements.",
+        "Ours: supported 1, error 1. Measured so far: 4 of 5 statements.",
     ]
-    monkeypatch.setattr("bayesattn.report.markdown.LINES", 0)
+    monkeypatch.setattr("bayesattn.report.markdown.HEADLINES", ())
     assert "docs/paper.md" not in summary(claims(ledger), ledger, "docs/")
+
+
+def test_of_several_controls_the_readme_says_how_many_survive(ledger, monkeypatch):
+    monkeypatch.setattr("bayesattn.report.markdown.HEADLINES", ("paper/effect",))
+    claim = ledger.records["paper"].claim
+    other = replace(claim.statements[1], name="later")
+    text = summary([replace(claim, statements=(*claim.statements, other))], ledger, "")
+    assert "| **✗ does not survive** 1 of 2, **not measured yet** 1 of 2 | one toy |" in text
+
+
+def test_headlines_are_few_and_one_of_each_claim():
+    stated = {
+        f"{name}/{own.name}": own for name, s in STUDIES.items() for own in s.claim.statements
+    }
+    assert {stated[name].kind for name in HEADLINES} == {Kind.REPLICATION}
+    assert len({name.partition("/")[0] for name in HEADLINES}) == len(HEADLINES) <= 12
+
+
+def test_a_premise_that_no_seed_met_is_said_in_words(ledger):
+    record = ledger.records["good"]
+    nothing = {"value": None, "interval": None, "comparator": None}
+    row = replace(record.rows["effect"], **nothing, seeds=(), left_out=(0, 1))
+    none = Ledger({"good": replace(record, rows={"effect": row})})
+    assert "**✓ supported** none of 2 seeds met the premise |" in table([record.claim], none, "")
+
+
+@pytest.mark.parametrize("left", range(len(LEADS)))
+def test_the_best_picture_of_how_far_that_is_recorded_leads(ledger, left, monkeypatch):
+    record = ledger.records["good"]
+    records = {}
+    for own in LEADS[left:]:
+        claim = STUDIES[own.claim].claim
+        (first,) = (s for s in claim.statements if s.name == own.statements[0])
+        row = replace(record.rows["effect"], registered=first.hash)
+        figure = replace(record.figures[0], file=f"figures/{own.claim}-{own.figure}.svg")
+        records[own.claim] = replace(record, claim=claim, rows={first.name: row}, figures=(figure,))
+    text = picture(Ledger(records))
+    assert text.startswith(f'![A line & "more".](results/figures/{LEADS[left].claim}-league.svg)')
+    assert "*Who still finds it? " in text and "? It " not in text
+    assert "✓ supported" in text and text.endswith("4 seeds.*")
 
 
 def test_costs_and_picture_are_there_only_if_recorded(tmp_path):

@@ -227,10 +227,11 @@ def test_how_far_needles_are_found_comes_first_with_its_finding(folder, monkeypa
     million = toy("million-tokens", exhibits=heatmap, **own)
     studies = {"good": toy("good"), "ssmax-horizon": horizon, "million-tokens": million}
     monkeypatch.setattr(registry, "_studies", studies)
+    looks = "Who still finds it? The model with far heads in its last layer looks farther."
     records = {}
     for name, said in (
         ("good", None),
-        ("ssmax-horizon", "It looks farther. ✓ supported"),
+        ("ssmax-horizon", f"{looks} ✓ supported"),
         ("million-tokens", "million-tokens works."),  # none of the statements that may lead
     ):
         records[name] = run_study(studies[name], Tier.FULL, folder)

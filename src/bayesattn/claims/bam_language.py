@@ -28,6 +28,7 @@ from bayesattn.ledger.study import Exhibit, PartedStudy, Picture, Tier
 from bayesattn.ledger.trained import LanguageTraining
 from bayesattn.verdicts import Count, Value
 
+HALF = 0.5
 Found = Mapping[int, Mapping[str, Answers]]
 """By seed and variant."""
 
@@ -222,22 +223,26 @@ class LanguageStudy(PartedStudy[PasskeyRecipe, Answers]):
         recipe, asked = self.recipes[tier], self.plain(tier)
         if not asked:
             return []
+        found_by = {
+            v: [share([c for one in found.values() for c in one[v].found[q.name]]) for q in asked]
+            for v in recipe.variants
+        }
+        # those that find half of longer prompts first
+        half = {v: sum(own >= HALF for own in shares) for v, shares in found_by.items()}
+        order = sorted(found_by, key=lambda v: (half[v], sum(found_by[v])), reverse=True)
+        ends = [
+            f"{v} up to {asked[half[v] - 1].length}" if half[v] else f"{v} nowhere" for v in order
+        ]
         return [
             heatmap_exhibit(
-                [
-                    [
-                        share([c for one in found.values() for c in one[v].found[q.name]])
-                        for q in asked
-                    ]
-                    for v in recipe.variants
-                ],
-                recipe.variants,
+                [found_by[v] for v in order],
+                order,
                 [own.length for own in asked],
                 labels=("encoding", "prompt in training lengths"),
                 unit="of passkeys found",
-                title="Passkeys found, by encoding and length",
-                caption="Means over seeds. The training mixture contains passkey prompts of up to "
-                "the training length; the authors' did not.",
+                title=f"Half of the passkeys are found by {', by '.join(ends[:2])}",
+                caption="Means over seeds; a guess finds one in 100,000. The training mixture "
+                "contains passkey prompts of up to the training length; the authors' did not.",
                 limits=(0.0, 1.0),
             )
         ]

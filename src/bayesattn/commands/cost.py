@@ -24,7 +24,7 @@ LENGTHS = (1024, 16_384, 65_536, 262_144)
 class CostCommand:
     """Predict operations, memory and time of training a model."""
 
-    size: Annotated[Positional[str], arg(metavar="[SIZE]")] = "l12"
+    size: Annotated[Positional[str], arg(metavar=f"[{'|'.join(SIZES)}]")] = "l12"
     """nano, tiny, mini, or one of the authors' l6 to l24."""
     length: int = 512
     """Tokens of a training sequence."""

@@ -237,7 +237,7 @@ class Showing:
                 time.sleep(LOOK)
                 self._collect()
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("Stopped; `bayesattn demo` goes on from here.") from None
+            raise KeyboardInterrupt("Stopped; the same command goes on from here.") from None
         finally:
             for process in self.running.values():
                 process.terminate()

@@ -42,7 +42,7 @@ JsonTarget = Annotated[
 ]
 Count = Annotated[int | None, optional("N")]
 File = Annotated[Path | None, optional("FILE")]
-OutFile = Annotated[Path | None, optional("FILE", aliases=["-o"])]
+OutFile = Annotated[Path | None, optional("FILE", aliases=["-o", "--output"])]
 PageTarget = arg(
     aliases=["-o"],
     metavar="PAGE.html|FOLDER",

@@ -5,17 +5,16 @@ refused later, by the command itself.
 """
 
 import difflib
-import os
 import re
-import socket
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from bayesattn import plugins
+from bayesattn.commands.names import CHECKS, check_value, require_ledger
 from bayesattn.errors import UserError
-from bayesattn.source import DEFAULT, find
 
 HELP_FILE = Path(__file__).with_name("help.txt")
 """Written by `help.py`: a page for each command."""
@@ -26,14 +25,20 @@ KINDS = {"INT": int, "N": int, "FLOAT": float, "GIB": float, "MINUTES": float, "
 """What the value of an option must read as, by what help calls it."""
 FIELDS = {"tunnel train": ("tunnels/*.py", "models/architectures/*.py")}
 """Where further options come from, which depend on what is asked for."""
-DECIDING = ("--resume",)
-"""With these a command has other options."""
+RESUME = "--resume"
+"""With this a command has other options."""
 FORMER_RECIPES = {
     "small": "trained the tiny model for longer and is called 'tiny-long' now; sizes are --size",
 }
 """Recipes of `lm train` that have another name now."""
-SECONDS = 3.0
-"""That the hub is waited for, before it counts as out of reach."""
+NO_OUT = "Say where the run is to be written: --out RUN."
+CHOICES = {
+    "lm train": "recipe",
+    "tunnel train": "tunnel",
+    "prior draw": "prior",
+    "cost": "size",
+}
+"""What the first word of a command is one of."""
 
 
 class Takes(NamedTuple):
@@ -74,14 +79,29 @@ def refuse(name: str, words: Sequence[str], former: Mapping[str, str]) -> None:
         flag = _flag(word)
         if flag in former:
             raise UserError(f"The option {flag} {former[flag]}: `bayesattn {name} --help`.")
-    if {"-h", "--help", *DECIDING} & {_flag(word) for word in words}:
+    flags = {_flag(word) for word in words}
+    if {"-h", "--help"} & flags:
+        return
+    if RESUME in flags:
+        for word, value in pairwise([*words, ""]):
+            flag, _, own = word.partition("=")
+            if flag == RESUME:
+                check_value(flag, "RUN", own or value)
         return
     known = takes(name)
     given, plain = _split(name, known, words)
     for flag, values in given:
         for value in values:
-            _check_value(flag, known.options.get(flag, ""), value)
+            takes_some = known.options.get(flag, "")
+            _check_value(flag, takes_some, value)
+            check_value(flag, takes_some, value)
     _check_names(name, known, plain)
+    if name in ("lm train", "tunnel train") and "--out" not in flags:
+        raise UserError(NO_OUT)
+    if name == "demo" and "--all" not in flags and flags & {"--only", "--skip", "--seeds"}:
+        raise UserError("--only, --skip and --seeds choose among claims: pass --all, too.")
+    if name == "report" and not plain:
+        require_ledger(Path("report"))
 
 
 def names(name: str, words: Sequence[str]) -> list[str]:
@@ -170,78 +190,6 @@ def _check_names(name: str, known: Takes, plain: Sequence[str]) -> None:
         if name == "lm train" and word in FORMER_RECIPES:
             raise UserError(f"The recipe {word!r} {FORMER_RECIPES[word]}.")
         if "|" in kind and not plugins.extended():
-            _check_value(
-                {"lm train": "recipe", "tunnel train": "tunnel"}.get(name, name), kind, word
-            )
+            _check_value(CHOICES.get(name, name), kind, word)
         elif (check := CHECKS.get((name, kind), CHECKS.get(("", kind)))) is not None:
             check(word)
-
-
-def _kind(word: str) -> str:
-    try:
-        return find(word).kind
-    except ValueError as error:  # of the zoo
-        raise UserError(str(error)) from None
-
-
-def _require_model(word: str) -> None:
-    """A model that is here, or one that the hub can be asked for."""
-    if _kind(word) == "hub" and not _cached(word) and not _hub_answers():
-        raise UserError(
-            f"{word} is neither on this machine nor on the Hugging Face hub, which cannot be "
-            "reached: name the folder of a run or of a model, a file, or zoo:NAME; "
-            f"{DEFAULT} is a package."
-        )
-
-
-def _require_run(word: str) -> None:
-    """Nothing on the hub is a run of a tunnel."""
-    if _kind(word) == "hub":
-        raise UserError(
-            f"There is no run in {word}: name the folder that --out named when it was trained, or "
-            "zoo:NAME; `bayesattn tunnel zoo` lists those."
-        )
-
-
-def _cached(name: str) -> bool:
-    """Whether files of a model of the hub were fetched before."""
-    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
-    folder = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
-    return (folder / f"models--{name.replace('/', '--')}").is_dir()
-
-
-def _hub_answers() -> bool:
-    """Whether it is worth asking; a proxy or a mirror is not judged."""
-    if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
-        return False
-    if any(
-        name in os.environ for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "HF_ENDPOINT")
-    ):
-        return True
-    try:
-        socket.create_connection(("huggingface.co", 443), timeout=SECONDS).close()
-    except OSError:
-        return False
-    return True
-
-
-def _require_claim(word: str) -> None:
-    from bayesattn.claims.registry import require_claim
-
-    require_claim(word)
-
-
-def _require_folder(word: str) -> None:
-    if not Path(word).is_dir():
-        raise UserError(f"There is no folder {word}.")
-
-
-CHECKS = {
-    ("", "MODEL"): _require_model,
-    ("", "RUN"): _require_run,
-    ("", "CLAIM"): _require_claim,
-    ("report", "FOLDER"): _require_folder,
-    ("claims add", "FOLDER"): None,  # its own sentence says what should be there
-    ("claims bank", "MODEL"): None,  # of the bank
-}
-"""How names are looked up, by what help calls them; of a command first."""

@@ -17,6 +17,7 @@ from bayesattn.files import write_text, writing
 from bayesattn.ledger.judging import draw_figures
 from bayesattn.ledger.ledger import NAME, Ledger
 from bayesattn.ledger.measured import seed_numbers, seeds_in
+from bayesattn.priors import PRIORS, make_prior
 from bayesattn.report.markdown import fill
 from bayesattn.report.markdown import write as write_pages
 from bayesattn.report.page import PAGE, write_page
@@ -28,7 +29,7 @@ class Report:
 
     folders: Annotated[Positional[tuple[Path, ...]], arg(metavar="[FOLDER ...]")] = ()
     """Folder of a ledger.json, or folders of runs; report if not given."""
-    output: OutFile = None
+    out: OutFile = None
     """The page to write; index.html in the first folder if not given."""
     readme: File = None
     """Fill the table between the ledger marks of this Markdown file instead."""
@@ -41,7 +42,7 @@ class Report:
 
     def run(self) -> int:
         folder, *others = self.folders or [Path("report")]
-        page = self.output or folder / PAGE
+        page = self.out or folder / PAGE
         from_ledger = self.readme or self.pages or self.figures
         with mistakes():
             if others or (folder / "config.json").exists():
@@ -64,7 +65,7 @@ class Report:
             if self.figures:
                 for path in redraw(folder, self.figures, self.format):
                     print(path)
-            if self.output or not from_ledger:
+            if self.out or not from_ledger:
                 print(write_page(folder, page))
         return 0
 
@@ -73,9 +74,9 @@ class Report:
 class DrawPrior:
     """Draw a prior over distance, one line per head."""
 
-    name: Annotated[Positional[str], arg(metavar="PRIOR")]
-    """uniform, laplace, ggd, student or bucketed."""
-    output: OutFile = None
+    name: Annotated[Positional[str], arg(metavar="|".join(PRIORS))]
+    """Which prior."""
+    out: OutFile = None
     """Image to write, its kind told by the ending; NAME.png if not given."""
     heads: int = 8
     """Number of heads."""
@@ -85,9 +86,7 @@ class DrawPrior:
     def run(self) -> int:
         from matplotlib.figure import Figure
 
-        from bayesattn.priors import make_prior
-
-        path = self.output or Path(f"{self.name}.png")
+        path = self.out or Path(f"{self.name}.png")
         with mistakes():
             check_format(path)
             figure = Figure(figsize=(7, 4), layout="constrained")

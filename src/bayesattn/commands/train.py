@@ -21,6 +21,7 @@ from bayesattn.commands.options import (
     parse_deciding,
     parse_pairs,
 )
+from bayesattn.commands.quick import NO_OUT
 from bayesattn.console import mistakes, telling
 from bayesattn.errors import UserError
 from bayesattn.models.architectures import ARCHITECTURES, Architecture, make_architecture
@@ -68,7 +69,7 @@ class _Train:
 
     def run(self) -> int:
         if self.out is None:
-            raise UserError("Say where the run is to be written: --out RUN.")
+            raise UserError(NO_OUT)
         if self.device is not None:
             use_device(self.device)
         with mistakes():

@@ -101,6 +101,12 @@ def _embedded() -> Iterator[Part]:
         yield Part(topics[name], True)
 
 
+def require_source(source: str) -> None:
+    """Be sure that there is such a corpus, of which nothing is read."""
+    if not (source == EMBEDDED or source.startswith(DATASET) or source in KINDS):
+        _files(source)
+
+
 def _files(source: str) -> list[Path]:
     path, endings = Path(source), ", ".join(SUFFIXES)
     if path.is_dir():

@@ -13,6 +13,10 @@ from bayesattn.stats import wilson_interval
 from bayesattn.verdicts import Count
 
 MARKS = ("o", "s", "^", "D")
+GUESS = 1e-5
+"""Chance to guess five digits."""
+NAMED = 8
+"""Lines with a colour and a name; those that end earlier are grey."""
 
 
 def draw_league(
@@ -28,17 +32,24 @@ def draw_league(
         for name, own in curves.items()
     }
     far = {name: _farthest(points) for name, points in shown.items()}
+    order = sorted(shown, key=lambda name: (-far[name], -_mean(shown[name])))
     with new_figure(9, 4.6, "Who still finds it?") as figure:
         ax: Any = figure.subplots()
-        for at, name in enumerate(sorted(shown, key=lambda name: -far[name])):
+        for at, name in enumerate(order):
             x, counts = zip(*shown[name], strict=True)
             y = np.array([own.successes / own.trials for own in counts])
+            if at >= NAMED:
+                rest = f"{len(order) - NAMED} others (half at {far[name]:,.0f}× at most)"
+                ax.plot(x, y, color=GREY, lw=0.8, alpha=0.6, label=rest if at == NAMED else None)
+                continue
             low, high = np.array([wilson_interval(*own) for own in counts]).T
             style = {"color": COLOURS[at % len(COLOURS)], "marker": MARKS[at // 6 % len(MARKS)]}
             reached = f"half at {far[name]:,.0f}×" if far[name] else "not at 1×"
-            ax.plot(x, y, markersize=4, label=f"{name} ({reached})", **style)
-            ax.fill_between(x, low, high, color=style["color"], alpha=0.08, linewidth=0)
+            width = 1.5 if at else 3
+            ax.plot(x, y, markersize=5, lw=width, label=f"{name} ({reached})", zorder=9, **style)
+            ax.fill_between(x, low, high, color=style["color"], alpha=0.1, linewidth=0)
         ax.axvline(1, **DASHED)
+        ax.axhline(GUESS, color=GREY, linestyle=":", label="a guess: 1 in 100,000")
         ax.set_xscale("log", base=2)
         ax.set_xticks(factors, [f"{at:g}×\n{at * trained:,.0f}" for at in factors], minor=False)
         ax.minorticks_off()
@@ -47,11 +58,15 @@ def draw_league(
         figure.legend(loc="outside right upper", fontsize=8)
     caption = (
         "Share of passkeys found by length of the prompt, all seeds together, with 95% Wilson "
-        "intervals of the prompts. The dashed line is the training length. Training contains "
-        "passkey prompts up to that length."
+        "intervals of the prompts. The dashed line is the training length, the dotted one a guess. "
+        "Training contains passkey prompts up to that length."
     )
     said = ", ".join(f"{name}: {far[name]:g}×" for name in far)
     return Picture("league", figure, caption, f"{caption} Longest of which half are found: {said}.")
+
+
+def _mean(points: Sequence[tuple[float, Count]]) -> float:
+    return sum(own.successes / own.trials for _, own in points) / len(points)
 
 
 def _farthest(points: Sequence[tuple[float, Count]]) -> float:

@@ -118,8 +118,7 @@ class Ledger:
     @staticmethod
     def load(path: Path) -> "Ledger":
         """Read a ledger; raises `UserError` if there is none or it cannot be read."""
-        if not path.exists():
-            raise UserError(f"There is no ledger at {path}: run `bayesattn demo` to make one.")
+        require(path)
         try:
             data = read_json(path)
             schema = data["schema"]
@@ -144,6 +143,14 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True)
         records = {name: asdict(record) for name, record in self.records.items()}
         write_json(path, {"schema": SCHEMA, "records": records}, checked=True)
+
+
+def require(path: Path) -> None:
+    if not path.exists():
+        raise UserError(
+            f"There is no ledger at {path}: `bayesattn claims run` writes one, and so does "
+            "`bayesattn demo --all`."
+        )
 
 
 def set_aside(path: Path) -> str | None:

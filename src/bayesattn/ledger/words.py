@@ -70,6 +70,10 @@ def seeds(row: Row) -> str:
     >>> from types import SimpleNamespace as Own
     >>> seeds(Own(seeds=(0, 1, 3), left_out=(2,)))
     '3 seeds, 1 left out'
+    >>> seeds(Own(seeds=(), left_out=(0, 1)))
+    'none of 2 seeds met the premise'
     """
+    if row.left_out and not row.seeds:
+        return f"none of {len(row.left_out)} seeds met the premise"
     text = f"{len(row.seeds)} seed{'' if len(row.seeds) == 1 else 's'}"
     return f"{text}, {len(row.left_out)} left out" if row.left_out else text

@@ -34,7 +34,7 @@ from bayesattn.models.interface import NAME as RETROFITTED
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.models.streaming import stream
 from bayesattn.runs import TOKENIZER, Run, load_model_tensors
-from bayesattn.source import DEFAULT, Source, SourceError, find
+from bayesattn.source import DEFAULT, Source, SourceError, find, no_language, no_tunnel
 from bayesattn.tunnels import Tunnel, make_tunnel
 
 __all__ = [
@@ -95,7 +95,7 @@ class LanguageModel:
         `AutoModelForCausalLM.from_pretrained(folder)` loads it once bayesattn is imported.
         """
         folder = Path(folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if files.is_taken(folder):
             raise RunError(f"{folder} is there already: choose another folder.")
         temporary = folder.with_name(f"{files.TEMPORARY}{folder.name}")
         with files.writing(str(folder), "choose another folder"):
@@ -138,10 +138,7 @@ def tunnel_run(source: Run | Source | Path | str) -> Run:
     found = source if isinstance(source, Source) else find(source)
     if found.kind in ("tunnel", "hub"):  # of a name that is not here, Run says so
         return Run.open(found.location)
-    raise SourceError(
-        f"{found.name} is a language model, which has no exact posterior: name a run of a tunnel, "
-        f"or use `bayesattn probe {found.name}` or `bayesattn lm passkey {found.name}`."
-    )
+    raise no_tunnel(found)
 
 
 def open_language(
@@ -273,10 +270,7 @@ def _revised(found: Source | Run, revision: str | None) -> Source | Run:
 def _language_run(source: Source) -> Run:
     if source.kind == "language":
         return Run.open(source.location)
-    raise SourceError(
-        f"{source.name} is a run of a tunnel, which reads no text: name a language model, or use "
-        f"`bayesattn tunnel fidelity {source.name}` or `bayesattn probe {source.name}`."
-    )
+    raise no_language(source)
 
 
 def _of_run(

@@ -162,7 +162,7 @@ def check_retrofit(model: PreTrainedModel) -> list[Any]:
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"retrofit takes a Hugging Face PreTrainedModel, not {name}")
     if any(isinstance(module, Prior) for module in model.modules()):
-        raise ValueError(f"this {name} has priors already; retrofit the original model")
+        raise ValueError(f"this {name} has priors already: choose a model without")
     if model.config.is_encoder_decoder or model.config.sub_configs:
         raise ValueError(f"{name} is not a plain decoder; retrofit a causal language model")
     if not (model._supports_attention_backend and model._can_set_attn_implementation()):

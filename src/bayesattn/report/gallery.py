@@ -197,7 +197,7 @@ def _plain(x: Tensor, digits: int) -> Any:
 
 
 MAKERS: dict[str, Callable[[], Exhibit]] = {
-    own.__name__: own for own in (bijection, passkey, smollm, hidden_markov, fractal)
+    own.__name__: own for own in (bijection, hidden_markov, fractal, passkey, smollm)
 }
 
 

@@ -20,8 +20,23 @@ from bayesattn.ledger.statement import Claim
 from bayesattn.report.table import RULE, Cell, make_cell, make_table
 from bayesattn.verdicts import Kind
 
-LINES = 8
-"""Of the ledger in the README."""
+HEADLINES = (
+    "bam-retrieval/published",
+    "tunnel-bijection/never-returning",
+    "tunnel-mlp/bijection",
+    "geometry-keys/first-layer",
+    "geometry-values/one-axis",
+    "geometry-ffn/needed",
+    "dynamics-em/published-rates",
+    "llm-values/order",
+    "llm-domain/collapse",
+    "llm-sula/pairs-vary",
+    "llm-causal/calibration",
+)
+"""Lines of the ledger in the README: what the abstracts of the papers state first, in the order of
+the papers. A claim has one line, and whatever its verdict is does not matter."""
+SUBJECT = "The model with far heads in its last layer"
+"""What "it" is in statements on how far needles are found."""
 
 
 class Lead(NamedTuple):
@@ -88,38 +103,29 @@ def table(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
 
 
 def summary(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
-    """The few lines that say most: of what papers state and was decided, every claim once.
-
-    Those with a control come first, further statements of a claim last.
-    """
+    """A line for each of `HEADLINES` that was measured, and counts of all statements."""
     found = make_table(claims, ledger)
-    decided = [line for line in found.lines if any(c.row and c.row.outcome for c in line.cells)]
-    before = Counter[str]()
-    ranks: list[tuple[int, bool, int]] = []
-    for at, line in enumerate(decided):
-        both = any(cell.row for cell in line.reported) and any(cell.row for cell in line.controlled)
-        ranks.append((before[line.claim.id], not both, at))
-        before[line.claim.id] += 1
+    lines = {
+        f"{line.claim.id}/{line.own.name}": line
+        for line in found.lines
+        if any(cell.there for cell in line.cells)
+    }
     rows = [("what a paper states", "as reported?", "after the control?", "measured on")]
-    for at in sorted(at for *_, at in sorted(ranks)[:LINES]):
-        line = decided[at]
+    for line in (lines[name] for name in HEADLINES if name in lines):
         name = f"[{line.claim.id}]({pages}{line.claim.id}.md)"
         cells = (_briefly(line.reported), _briefly(line.controlled))
-        rows.append((f"{line.own.text} {name}", *cells, line.scale))
+        rows.append((f"{line.own.text} {name}", *cells, line.own.scale))
     there = sum(cell.there for cell in found.cells)
     counts = [*found.counts(), f"Measured so far: {there} of {len(found.cells)} statements."]
-    return "\n\n".join([*([_table(rows)] if decided else []), " ".join(counts)])
+    return "\n\n".join([*([_table(rows)] if rows[1:] else []), " ".join(counts)])
 
 
 def _briefly(cells: Sequence[Cell]) -> str:
-    return (
-        "<br>".join(
-            f"**{cell.verdict}** {words.measured(cell.own, cell.row)}; {words.seeds(cell.row)}"
-            for cell in cells
-            if cell.row
-        )
-        or "–"
-    )
+    """One verdict with its number; of several, how many have which verdict."""
+    if len(cells) == 1 and cells[0].row:
+        return f"**{cells[0].verdict}** {'; '.join(cells[0].numbers)}"
+    found = Counter(cell.verdict.removesuffix(f" {words.FIRM}") for cell in cells)
+    return ", ".join(f"**{said}** {n} of {len(cells)}" for said, n in found.items()) or "–"
 
 
 def costs(path: Path) -> str:
@@ -149,7 +155,8 @@ def _sentence(claim: Claim, names: Sequence[str], ledger: Ledger) -> str:
     by_name = {own.name: make_cell(claim, own, ledger, firm) for own in claim.statements}
     for cell in (by_name[name] for name in names if name in by_name):
         if cell.row is not None and cell.row.value is not None:
-            return f"{cell.own.text} {cell.verdict}: {words.measured(cell.own, cell.row)}"
+            text = cell.own.text.replace("It ", f"{SUBJECT} ", 1)
+            return f"Who still finds it? {text} {cell.verdict}: {'; '.join(cell.numbers)}"
     return claim.title
 
 

@@ -37,9 +37,9 @@ def render(ledger: Ledger, folder: Path, live: Live | None = None) -> str:
     record = recorded_rows() if live else {}
     gallery = list(playable())
     first = lead(ledger)
-    far = [own.claim for own in LEADS if own.claim in ledger.records]
-    pictures = [own for name in far for own in ledger.records[name].figures]
-    tables = [own for name in far for own in exhibits.get(name, ()) if own["kind"] == "heatmap"]
+    far = next((own.claim for own in LEADS if own.claim in ledger.records), "")
+    pictures = ledger.records[far].figures if far else ()
+    tables = [own for own in exhibits.get(far, ()) if own["kind"] == "heatmap"]
     apart = [own for own in every if own["kind"] == "beliefs"] + tables
     still = {name: [own for own in shown if own not in apart] for name, shown in exhibits.items()}
     return html.render(

@@ -68,15 +68,25 @@ class Cell(NamedTuple):
         return words.verdict(self.row) + (f" {words.FIRM}" if self.firm else "")
 
     @property
+    def numbers(self) -> list[str]:
+        """What was measured, and on how many seeds."""
+        if self.row is None:
+            return []
+        return [
+            *([words.measured(self.own, self.row)] if self.row.seeds else []),
+            words.seeds(self.row),
+        ]
+
+    @property
     def facts(self) -> list[str]:
         """The numbers, each in a few words."""
-        row, own = self.row, self.own
+        row = self.row
         if row is None:
             return []
-        facts = [words.measured(own, row)]
+        *facts, seeds = self.numbers
         if row.comparator is not None:
             facts.append(f"comparator {words.number(row.comparator)}")
-        facts.append(words.seeds(row))
+        facts.append(seeds)
         if row.outcome is None:
             facts.append(self._recorded(row))
         if row.needed:

@@ -75,7 +75,7 @@ const attentionOf = (host, data) => {
 };
 
 const factorRows = (found, tokens) => {
-  const width = 720, left = 84, row = 70, size = found.prior.length;
+  const width = WIDE, left = 84, row = 60, size = found.prior.length;
   const picture = drawing(width, 3 * row + 30, "Prior, likelihood and posterior over the tokens so far");
   const cell = (width - left - 8) / tokens.length;
   ["prior", "likelihood", "posterior"].forEach((name, at) => {
@@ -97,7 +97,7 @@ const simplex = (host, data) => {
   const size = 230, top = 24, all = data.panels.flatMap((panel) => panel.points);
   const low = [0, 1].map((axis) => Math.min(...all.map((point) => point[axis])));
   const span = Math.max(...[0, 1].map((axis) => Math.max(...all.map((point) => point[axis])) - low[axis])) || 1;
-  const pictures = element("div", { class: "pictures" });
+  const pictures = element("div", { class: "panels" });
   data.panels.forEach((panel) => {
     const picture = drawing(size, size + top, panel.name);
     picture.append(text(4, 14, panel.name, { class: "tick" }));

@@ -40,12 +40,12 @@ const player = (host, data) => {
     const divergence = bayes.reduce((sum, p, at) => sum + (p > 0 ? p * Math.log2(p / Math.max(model[at], 1e-12)) : 0), 0);
     host.found = { step: state.step, bayes, model, divergence };
     said.textContent = `${shown.steps[state.step]} Entropy: Bayes ${bits(bayes).toFixed(3)} bits, ` +
-      `model ${bits(model).toFixed(3)} bits; KL(Bayes ‖ model) ${divergence.toFixed(4)} bits. ` +
+      `model ${bits(model).toFixed(3)} bits; KL(Bayes ‖ model) ${Math.max(divergence, 0).toFixed(4)} bits. ` +
       `It was ${data.outcomes[shown.labels[state.step]]}.`;
     pictures.replaceChildren(bars(data.outcomes, bayes, model, shown.labels[state.step]),
       attentionRows(shown, state.step));
   };
-  draw();
+  go(Math.round(slider.max / 2));
 };
 
 const bars = (names, bayes, model, truth) => {
@@ -73,7 +73,7 @@ const bars = (names, bayes, model, truth) => {
 
 const attentionRows = (shown, step) => {
   const layers = shown.attention.length, keys = shown.tokens.length;
-  const width = 620, left = 54, cell = (width - left) / keys, row = 26;
+  const width = WIDE, left = 54, cell = (width - left) / keys, row = 26;
   const picture = drawing(width, layers * row + 34, "Where each layer looks, over the tokens so far");
   for (let layer = 0; layer < layers; layer += 1) {
     picture.append(text(2, layer * row + 17, `layer ${layer}`, { class: "tick" }));

@@ -1,6 +1,6 @@
 // Heatmaps, curves and point clouds of single claims.
 const heatmap = (host, data) => {
-  const left = 150, cell = Math.min(56, 560 / data.columns.length), row = 24;
+  const left = 20 + 6.6 * Math.max(...data.rows.map((name) => name.length)), cell = Math.min(56, 560 / data.columns.length), row = 24;
   const width = left + cell * data.columns.length + 10, height = row * data.rows.length + 44;
   const picture = drawing(width, height, `${data.rowLabel} by ${data.columnLabel}: ${data.unit}`);
   const [low, high] = data.range ?? [Math.min(...data.values.flat()), Math.max(...data.values.flat())];
@@ -23,8 +23,10 @@ const heatmap = (host, data) => {
 };
 
 const curves = (host, data) => {
-  const width = 620, height = 300, left = 52, low = 40, right = 150;
-  const picture = drawing(width, height, `${data.yLabel} over ${data.xLabel}`);
+  // names stand on the right, or below where there is no room
+  const width = WIDE, height = 300, left = 52, low = 40, below = width < 500, right = below ? 12 : 150;
+  const named = below ? [left, height + 10] : [width - right + 8, 8];
+  const picture = drawing(width, height + (below ? 18 * data.series.length + 6 : 0), `${data.yLabel} over ${data.xLabel}`);
   const along = (value) => (data.logX ? Math.log10(1 + value) : value);
   const places = [...new Set(data.series.flatMap((one) => one.x ?? data.x))].sort((a, b) => a - b);
   const first = along(places[0]), last = along(places.at(-1));
@@ -51,8 +53,8 @@ const curves = (host, data) => {
         node("circle", { cx: x(value), cy: y(one.y[place]), r: 4, class: `c${at % 6}` })));
     }
     picture.append(node("path", { d: path(own.map(x), one.y.map(y)), class: `curve c${at % 6}` }),
-      node("rect", { x: width - right + 8, y: 8 + 18 * at, width: 14, height: 3, class: `bar c${at % 6}` }),
-      text(width - right + 28, 14 + 18 * at, one.name, { class: "tick" }));
+      node("rect", { x: named[0], y: named[1] + 18 * at, width: 14, height: 3, class: `bar c${at % 6}` }),
+      text(named[0] + 20, named[1] + 6 + 18 * at, one.name, { class: "tick" }));
   });
   picture.append(text((left + width - right) / 2, height - 6, data.xLabel, { class: "tick", "text-anchor": "middle" }),
     text(left, 9, data.yLabel, { class: "tick" }));

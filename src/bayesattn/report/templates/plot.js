@@ -1,6 +1,9 @@
 // Small drawing helpers. Ink and colours come from the page, so figures follow light and dark.
 const NS = "http://www.w3.org/2000/svg";
 
+// A drawing shrinks with the page, and its words with it: phones get narrower ones.
+const WIDE = matchMedia("(max-width: 40rem)").matches ? 380 : 620;
+
 const node = (name, attributes = {}, ...children) => {
   const made = document.createElementNS(NS, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);

@@ -90,7 +90,7 @@ const explorer = (host) => {
 };
 
 const rows = (found, { count }) => {
-  const width = 620, height = 96, left = 84;
+  const width = WIDE, height = 96, left = 84;
   const picture = drawing(width, 3 * height + 34,
     "Prior, likelihood and posterior over the distance to each visible key");
   const scaleX = (distance) => left + (width - left - 10) *
