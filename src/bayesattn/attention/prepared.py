@@ -107,7 +107,7 @@ class Temperatures:
 
     watch: Watch
     table: Table | None
-    """Of the prior, which decides how SSMax counts keys; None if SSMax counts all keys."""
+    """Copy of the prior, if SSMax counts keys by it; None if SSMax counts all keys."""
     kind: tuple[torch.dtype, int, int | None, int]
     """The dtype of the queries, and the numbers of key heads, window and exempt keys."""
     length: int

@@ -25,7 +25,7 @@ _HOMES = {
     "tokenizers": "encode fingerprint load_tokenizer",
     "trained": "tokenizer_of",
 }
-"""Where each name lives. It is imported when it is first used: text alone needs no torch."""
+"""Module of each name, imported on first use, because text alone needs no torch."""
 
 __all__ = [
     "KINDS",

@@ -29,7 +29,7 @@ from bayesattn.corpora.text import CorpusError
 
 MOST_DIGITS, MOST_SAMPLES = 100, 10**6
 MOST_TOKENS = 2**28
-"""Of all prompts that are made at once: more of them fill the memory."""
+"""Largest number of tokens of all prompts of one call; more would fill the memory."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class Component(NamedTuple):
 
 
 def first_component(states: Tensor, *, standardise: bool = False) -> Component:
-    """Of states [A, N, d], centred, and each column divided by its deviation if `standardise`."""
+    """The component of centred states [A, N, d]; `standardise` divides by deviations first."""
     ones = torch.ones(states.shape[:2], dtype=torch.float64)
     grams = gram(states.double(), ones, standardise=standardise)
     return Component(scores(grams, ones)[..., 0], shares(grams, ones).first)

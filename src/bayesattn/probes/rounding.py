@@ -71,7 +71,7 @@ def score_errors(q: Tensor, k: Tensor, scale: float, u: float) -> Tensor:
 
 
 def weight_bounds(weights: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
-    """Where softmax `weights` [..., S] lie if scores are off by `errors`."""
+    """Bounds of softmax `weights` [..., S] if scores are off by `errors`."""
     up, down = ((sign * errors.clamp(max=300)).exp() * weights for sign in (1, -1))
     others = [(x.sum(-1, keepdim=True) - x).clamp(min=0) for x in (up, down)]
     low, high = (a / (a + b).clamp(min=1e-300) for a, b in ((down, others[0]), (up, others[1])))
@@ -79,10 +79,10 @@ def weight_bounds(weights: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weight_rounding(count: int, u: float) -> float:
-    """Of a weight among `count`, relative to it: of ours in float64, and of the model's."""
+    """Relative rounding error of a weight among `count`: ours in float64 plus the model's."""
     return 2 * (count + 5) * SUM + u
 
 
 def mean_error(weights: Tensor, values: Tensor, u: float) -> Tensor:
-    """Of `weights` [..., T, S] times `values` [..., S, D]."""
+    """Rounding error of `weights` [..., T, S] times `values` [..., S, D]."""
     return ((weights.shape[-1] + 2) * SUM + u) * (weights @ values.abs())
