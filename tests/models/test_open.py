@@ -2,9 +2,12 @@
 
 import json
 import logging
+import shutil
 import socket
 import sys
+from functools import partial
 
+import huggingface_hub
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -369,18 +372,14 @@ def test_a_hub_out_of_reach_is_asked_once(monkeypatch):
     """Retries of huggingface_hub take half a minute."""
     asked, connected = [], []
 
-    def missing(**options):
-        asked.append(options)
-        raise OSError("not in the cache")
-
     def connect(url, timeout):
         connected.append((url, timeout))
         raise TimeoutError
 
     monkeypatch.setattr(hugging_face, "get_hf_file_metadata", connect)
     with pytest.raises(SourceError, match="neither on this machine nor on the"):
-        hugging_face.fetch(find("owner/model"), missing)
-    assert [options["local_files_only"] for options in asked] == [True]
+        hugging_face.fetch(find("owner/model"), lambda **options: asked.append(options))
+    assert asked == []
     assert connected == [
         ("https://huggingface.co/owner/model/resolve/main/config.json", hugging_face.HUB_SECONDS)
     ]
@@ -396,8 +395,9 @@ def test_the_cache_of_the_hub_comes_first(monkeypatch):
         return "found"
 
     source = find("owner/model")
+    monkeypatch.setattr(hugging_face, "snapshot_download", lambda name, **_: f"cached/{name}")
     assert hugging_face.fetch(source, cached) == "found"
-    expected = {"pretrained_model_name_or_path": "owner/model", "trust_remote_code": False}
+    expected = {"pretrained_model_name_or_path": "cached/owner/model", "trust_remote_code": False}
     assert asked == [expected | {"local_files_only": True}]
 
 
@@ -417,6 +417,46 @@ def test_prompts_as_text(folder):
     wordless = type(subject)(subject.model, None, subject.plan, subject.parts, "wordless")
     with pytest.raises(ValueError, match="wordless has no tokenizer: pass prompts as tokens"):
         wordless.encode("a")
+
+
+@pytest.fixture
+def cached(folder, tmp_path, monkeypatch):
+    """Where the cache of the hub keeps the files of some/one."""
+    files = tmp_path / "hub" / "models--some--one" / "snapshots" / "abc"
+    shutil.copytree(folder, files)
+    refs = files.parent.parent / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("abc")
+    # the default of a parameter was bound when it was imported
+    own = partial(huggingface_hub.snapshot_download, cache_dir=tmp_path / "hub")
+    monkeypatch.setattr(hugging_face, "snapshot_download", own)
+    return files
+
+
+def test_a_model_of_the_hub_that_is_here(cached):
+    """Not one question goes to the network; the fixture of this module sees to it."""
+    subject = load("some/one")
+    assert subject.name == "some/one" and subject.encode(TEXT) == TOKENIZER(TEXT)["input_ids"]
+
+
+@pytest.mark.parametrize("reader", ["read_tokenizer", "read_model"])
+def test_files_that_are_not_here_yet_are_fetched(cached, monkeypatch, reader):
+    """The plan reads the config first, so at first nothing else is in the cache."""
+    source = find("some/one")
+    config = hugging_face.read_config(source)
+    for path in [*cached.glob("tokenizer*"), *cached.glob("*.safetensors")]:
+        path.unlink()
+    asked = []
+
+    def ask(source):
+        asked.append(source.name)
+        raise OSError("there is no network")
+
+    monkeypatch.setattr(hugging_face, "_ask_hub", ask)
+    options = () if reader == "read_tokenizer" else ({},)
+    with pytest.raises(SourceError, match="some/one is neither here nor to be had"):
+        getattr(hugging_face, reader)(source, config, *options)
+    assert asked == ["some/one"]
 
 
 def test_the_hub_says_nothing_itself():

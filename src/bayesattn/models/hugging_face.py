@@ -12,7 +12,7 @@ from io import StringIO
 from typing import Any
 
 import torch
-from huggingface_hub import get_hf_file_metadata, hf_hub_url
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, snapshot_download
 from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -63,6 +63,8 @@ def read_tokenizer(source: Source, config: PreTrainedConfig) -> PreTrainedTokeni
         # without its files transformers may build one that knows no words
         works = bool(tokenizer("a b", add_special_tokens=False)["input_ids"])
     except SourceError:
+        if not source.local:  # the network may be what is missing
+            raise
         works = False
     if not works:
         raise SourceError(
@@ -186,23 +188,31 @@ def fetch(source: Source, call: Callable[..., Any]) -> Any:
     """
     where: dict[str, Any] = {
         "pretrained_model_name_or_path": source.location,
-        "revision": source.revision,
         "trust_remote_code": False,  # left open, transformers would ask on the terminal
     }
-    if source.revision is None:
-        del where["revision"]
+    if source.revision is not None:
+        where["revision"] = source.revision
     with quiet():
         # Foreign files fail with any error: tokenizers even raises plain Exception.
         try:
-            return call(**where, local_files_only=True)
+            return call(**where | _here(source), local_files_only=True)
         except Exception as error:
-            if source.local or not isinstance(error, OSError):
+            # of a model of the hub only some files may be here
+            if source.local or _needs_code(error):
                 raise _refusal(source, error) from error
         try:
             _ask_hub(source)
             return call(**where)
         except Exception as error:
             raise _refusal(source, error) from error
+
+
+def _here(source: Source) -> dict[str, str]:
+    """Where the cache has a model of the hub; by its name transformers would ask the network."""
+    if source.local:
+        return {}
+    found = snapshot_download(source.location, revision=source.revision, local_files_only=True)
+    return {"pretrained_model_name_or_path": found}
 
 
 def _ask_hub(source: Source) -> None:
@@ -274,7 +284,7 @@ def _refusal(source: Source, error: Exception) -> SourceError:
             f"{source.name} is gated: accept its licence at https://huggingface.co/"
             f"{source.location} and log in with `hf auth login`."
         )
-    if "trust_remote_code" in text or "custom code" in text:
+    if _needs_code(error):
         return SourceError(
             f"{source.name} needs its own code, which is never run: name a model that "
             "transformers knows."
@@ -290,6 +300,10 @@ def _refusal(source: Source, error: Exception) -> SourceError:
             "name and the network, or name a folder."
         )
     return SourceError(f"{source.name} cannot be loaded ({reason}): check whether it is complete.")
+
+
+def _needs_code(error: Exception) -> bool:
+    return "trust_remote_code" in str(error) or "custom code" in str(error)
 
 
 def _first_line(error: Exception) -> str:
