@@ -11,7 +11,7 @@ from bayesattn import attend
 from bayesattn.attention.kernels.gated import _gated, gated, parts, reach
 from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Visibility
-from tests.attention.scenes import Scene, distance, everything, gates, ggd, ssmax
+from tests.attention.scenes import Scene, count_pairs, distance, everything, gates, ggd, ssmax
 from tests.attention.test_gates import SINK
 from tests.attention.test_strided import resident
 
@@ -175,6 +175,19 @@ def test_keys_really_are_left_out(monkeypatch):
     assert everywhere == 4 * length**2 // 2
     # one head keeps all, another most of it; two are local
     assert everywhere / 4 < needed < 0.65 * everywhere
+
+
+def test_keys_are_left_out_of_gradients_too(monkeypatch):
+    length = 1500
+    *given, forget, _ = adversarial("plain", length)
+    counted, pairs = count_pairs(monkeypatch), []
+    q, k, v, grad = (x.requires_grad_() for x in given)
+    for skip in (False, True):
+        counted["backward"] = 0
+        gated(q, k, v, decayed(forget, Visibility(length)), skip=skip).backward(grad)
+        pairs.append(counted["backward"])
+    # one of four heads is local; the others look too far for groups of their own to pay
+    assert 0.25 * pairs[0] < pairs[1] < 0.8 * pairs[0]
 
 
 def test_squares_and_rectangles_cover_each_pair_once():

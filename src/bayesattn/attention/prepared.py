@@ -36,9 +36,10 @@ class Watch:
         self._tensors: list[tuple[str, str, Tensor, int, Any, bytes]] = []
         for kind in ("_parameters", "_buffers"):
             for name, x in attributes[kind].items():
-                plain = x is not None and x.is_cpu and x.is_contiguous() and x.dim()
-                if attributes["_modules"] or not plain:
-                    raise TypeError("parts, views and other devices cannot be watched")
+                if x is None or attributes["_modules"]:
+                    raise TypeError("parts, and what is yet to come, cannot be watched")
+                if not (x.is_cpu and x.is_contiguous() and x.dim()):
+                    raise TypeError("views and other devices cannot be watched")
                 memory = x.detach().view(torch.uint8).numpy()
                 self._tensors.append((kind, name, x, x.data_ptr(), memory, memory.tobytes()))
 

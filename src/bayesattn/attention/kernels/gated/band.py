@@ -102,13 +102,16 @@ class _Gates:
     rows: int
     fallen: Tensor
     """[N, H, T] c_i less that of the first query of its block."""
+    lines: Tensor
+    """[N · H, S] c."""
 
     @staticmethod
     def of(piece: Piece, rows: int) -> "_Gates":
         assert piece.decay is not None
         own = piece.decay[..., piece.terms.seen.offset :]
         first = torch.arange(own.shape[-1]) // rows * rows
-        return _Gates(piece, rows, (own - own[..., first]).to(piece.wide))
+        fallen = (own - own[..., first]).to(piece.wide)
+        return _Gates(piece, rows, fallen, piece.decay.flatten(0, 1))
 
     @property
     def gone(self) -> Tensor:
@@ -127,13 +130,11 @@ class _Gates:
         return q, k
 
     def fill(self, part: slice, a: int, keys: slice, k: Tensor, rows_of_k: Tensor) -> None:
-        piece, width, lo = self.piece, self.piece.q.shape[3], keys.start
-        assert piece.decay is not None
-        decay = piece.decay.flatten(0, 1)[part]
-        forgotten = (decay[:, a, None] - decay[:, keys]).to(k.dtype)
-        forgotten[:, : max(0, piece.terms.seen.exempt - lo)] = 0.0
+        width, terms, lines = self.piece.q.shape[3], self.piece.terms, self.lines[part]
+        forgotten = (lines[:, a, None] - lines[:, keys]).to(k.dtype)
+        forgotten[:, : max(0, terms.seen.exempt - keys.start)] = 0.0
         k[:, width, keys] = forgotten
-        if piece.terms.temper is not None:
+        if terms.temper is not None:
             rows_of_k[:, keys, width] = forgotten
 
     def gradients(
