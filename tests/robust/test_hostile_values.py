@@ -119,9 +119,9 @@ COMMANDS = (
     ["prior", "draw", ""],
     ["prior", "draw", "ggd", "--length", ""],
     ["prior", "draw", "ggd", "--heads", ""],
-    ["probe", ""],
+    # after the word "--" options are none, which without them would mean the default model
+    *([name, "", "--dtype", "float32"] for name in ("probe", "sula")),
     ["probe", "zoo:bijection-10", "--sequences", ""],
-    ["sula", ""],
     ["", ""],
 )
 
