@@ -120,7 +120,7 @@ COMMANDS = (
     ["prior", "draw", "ggd", "--length", ""],
     ["prior", "draw", "ggd", "--heads", ""],
     # after the word "--" options are none, which without them would mean the default model
-    *([name, "", "--dtype", "float32"] for name in ("probe", "sula")),
+    *([name, "", "--device", "cpu"] for name in ("probe", "sula")),
     ["probe", "zoo:bijection-10", "--sequences", ""],
     ["", ""],
 )
