@@ -133,6 +133,17 @@ def values_of(header):
     return found
 
 
+def test_tensors_of_another_size_than_the_header_says(tmp_path):
+    path = save_gguf(tmp_path / "tiny.gguf")
+    data, places = bytearray(path.read_bytes()), values_of(read_header(path))
+    place = places["llama.feed_forward_length"] + 4
+    assert data[place : place + 4] == struct.pack("<I", 96)
+    data[place : place + 4] = struct.pack("<I", 64)
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="mlp.* has another size than its header says"):
+        load(str(path))
+
+
 def corrupted(whole, places, seed):
     """A header with one mistake: a byte, a number, or the end is another one."""
     rng = random.Random(seed)

@@ -49,6 +49,27 @@ def test_scores_weights_and_means_of_torch(dtype, size, generator):
     assert ((weights @ v).double() - means).abs().le(allowed).all()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bounds_of_rounding_are_no_larger_than_need_be(dtype, generator):
+    """What torch is off by comes to a hundredth of them or more, in half precision to a third."""
+    u, share = unit(dtype), 0.01 if dtype == torch.float32 else 0.3
+    scores = torch.randint(-3, 4, (200, 40), generator=generator).double()  # which have no error
+    weights, wanted = scores.to(dtype).softmax(-1, torch.float32).to(dtype), scores.softmax(-1)
+    off = (weights.double() - wanted).abs() / (weight_rounding(40, u) * wanted)
+    assert share < off.max() < 1
+    v = torch.randn(40, 16, generator=generator).to(dtype)
+    allowed = mean_error(weights.double(), v.double(), u)
+    off = ((weights @ v).double() - weights.double() @ v.double()).abs() / allowed
+    assert share < off.max() < 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_units_are_those_of_the_dtype(dtype):
+    one = torch.ones(1, dtype=torch.float64)
+    assert (one + unit(dtype)).to(dtype) == 1 < (one + 2 * unit(dtype)).to(dtype)
+    assert (one * least(dtype)).to(dtype) > 0 == (one * least(dtype) / 2).to(dtype)
+
+
 def test_bounds_of_weights_are_the_worst_of_all(generator):
     """Over every choice of signs of the errors; linear fractions take their extremes at corners."""
     scores, errors = torch.randn(2, 5, generator=generator, dtype=torch.float64)

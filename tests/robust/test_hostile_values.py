@@ -91,6 +91,8 @@ def test_wrong_values_are_refused_in_a_sentence(make):
     assert internal == {}
 
 
+PARTS = count(1, 10)
+"""Of all wrong words: each has a time limit of its own."""
 TRAIN = ["--steps", "1", "--batch-size", "2", "--layers", "1", "--width", "8", "--heads", "2"]
 COMMANDS = (
     *(["tunnel", "train", "bijection", *TRAIN, flag, ""] for flag in ("--alphabet", "--length")),
@@ -117,21 +119,24 @@ COMMANDS = (
     ["prior", "draw", ""],
     ["prior", "draw", "ggd", "--length", ""],
     ["prior", "draw", "ggd", "--heads", ""],
-    ["probe", ""],
+    # after the word "--" options are none, which without them would mean the default model
+    *([name, "", "--device", "cpu"] for name in ("probe", "sula")),
     ["probe", "zoo:bijection-10", "--sequences", ""],
-    ["sula", ""],
     ["", ""],
 )
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.filterwarnings("ignore")
-def test_wrong_words_on_the_command_line_are_refused_in_a_sentence(tmp_path, monkeypatch, capsys):
+def test_wrong_words_on_the_command_line_are_refused_in_a_sentence(
+    part, tmp_path, monkeypatch, capsys
+):
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
     monkeypatch.setenv("BAYESATTN_RUNS", str(work / "runs"))
     internal = {}
-    for number in range(count(40, 2000)):
+    for number in range(part, count(40, 2000), PARTS):
         chance = random.Random(number)
         words = [*COMMANDS[number % len(COMMANDS)]]
         words = [word or chance.choice(TEXTS) for word in words]

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, GPTNeoXConfig
 
+from bayesattn.probes.llm.heads import Heads
 from bayesattn.probes.llm.selfcheck import EAGER, check_prompts
 from bayesattn.probes.llm.subject import Subject
 from bayesattn.probes.llm.tracing import Listener
@@ -173,6 +174,23 @@ def test_only_what_is_wrong_is_refused():
     found = check_prompts(changed(subject, 1, key_projection=flipped), PROMPTS)
     assert {*found.wrong} == {"keys of projections"}
     assert {*found.refused} == {"key weights"}
+
+
+class Stretching(Heads):
+    """All but the first of what it reads is longer by a hundredth."""
+
+    def read(self, output):
+        found = super().read(output).clone()
+        found[:, 1:] *= 1.01
+        return found
+
+
+def test_keys_of_another_length_than_the_cached_ones():
+    subject = subject_of("llama")
+    key = Stretching(**vars(subject.parts.layers[1].key))
+    found = check_prompts(changed(subject, 1, key=key), PROMPTS)
+    assert "lengths of keys" in found.wrong and "keys at position 0" not in found.wrong
+    assert "keys" in found.refused
 
 
 def test_weights_that_do_not_make_the_keys():
