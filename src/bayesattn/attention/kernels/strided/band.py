@@ -143,5 +143,6 @@ def scratch(purpose: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
     key, numel = (purpose, like.dtype), prod(shape)
     buffer = buffers.get(key)
     if buffer is None or buffer.numel() < numel:
-        buffer = buffers[key] = torch.empty(numel, dtype=like.dtype)
+        with torch.inference_mode(False):  # or it could never be written to outside
+            buffer = buffers[key] = torch.empty(numel, dtype=like.dtype)
     return buffer[:numel].view(shape)
