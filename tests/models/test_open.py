@@ -454,7 +454,7 @@ def test_files_that_are_not_here_yet_are_fetched(cached, monkeypatch, reader):
 
     monkeypatch.setattr(hugging_face, "_ask_hub", ask)
     options = () if reader == "read_tokenizer" else ({},)
-    with pytest.raises(SourceError, match="some/one is neither here nor to be had"):
+    with pytest.raises(SourceError, match="some/one is neither on this machine nor on the"):
         getattr(hugging_face, reader)(source, config, *options)
     assert asked == ["some/one"]
 
