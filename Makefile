@@ -30,7 +30,8 @@ demo: $(VENV)/.installed
 	@$(BIN)/bayesattn demo $(ARGS)
 
 # Beside tests/robust: what tests take all of with BAYESATTN_TORTURE, and otherwise only some of.
-MORE := tests/probes/llm/test_selfcheck.py tests/training/test_processes.py
+MORE := tests/probes/llm/test_selfcheck.py tests/training/test_processes.py \
+  tests/models/test_fuzz.py tests/models/test_gguf.py
 
 # One thread for each worker: two workers on two cores beat one worker with two threads. Each begins
 # with its own half, so that what the tests of a file share is made once.

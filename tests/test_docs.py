@@ -37,7 +37,7 @@ def count_words(process):
 
 # page, what it says (one group), what the code says
 STATED = [
-    ("howto/kernel.md", r"`dense` up to (\d+) keys", posterior._SMALL),
+    ("howto/kernel.md", r"`dense` up to (\d+) keys", posterior.SMALL),
     ("concepts.md", r"ε = (\S+)", generalized_gaussian.EPS),
     ("howto/model.md", r"\| `encoding` \| (.*?) \|", set(ENCODINGS)),
     ("howto/model.md", r"\| `prior` \| (.*?) \|", set(PRIORS)),
@@ -45,7 +45,7 @@ STATED = [
     ("howto/llm.md", r"^p below (\S+) and more", criteria.ALPHA),
     ("howto/bayes.md", r"missed is below ([\d.]+);", behaviour.BAYESIAN),
     ("howto/bayes.md", r"\| missed is above ([\d.]+) \|", behaviour.NOTHING),
-    ("howto/tunnel.md", r"`rrxor` says (\d+) different words", count_words(RRXOR())),
+    ("howto/tunnel.md", r"`rrxor` has (\d+) different words", count_words(RRXOR())),
     ("howto/tunnel.md", r"\| tunnel \|.*?\n\|[-|]+\n(.*?)\n\n", set(TUNNELS)),
 ]
 

@@ -57,7 +57,7 @@ HOMES = {
     "fidelity": "bayesattn.evals.fidelity.measure",
     **{name: f"{home}.{name}" for home, names in _HOMES.items() for name in names.split()},
 }
-"""Where each public name lives. It is imported when it is first used."""
+"""Module of each public name; it is imported when the name is first used."""
 
 __all__ = [
     "BayesConfig",

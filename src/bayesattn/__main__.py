@@ -1,4 +1,4 @@
-"""`python -m bayesattn` is `bayesattn`."""
+"""`python -m bayesattn` runs the command `bayesattn`."""
 
 import sys
 

@@ -23,9 +23,9 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 
 def kl_divergence(posterior: Tensor, log_probs: Tensor) -> Tensor:
-    """KL(p ‖ q) = Σ p (log2 p - log2 q); outcomes with p = 0 add nothing, whatever q is.
+    """KL(p ‖ q) = Σ p (log2 p - log2 q); outcomes with p = 0 add nothing, for any q.
 
-    Infinite where q = 0 < p. Rounding below zero is cut off.
+    Infinite where q = 0 < p. Values below zero from rounding are set to 0.
     """
     cross = torch.where(posterior > 0, posterior * log_probs, 0.0)
     return (torch.xlogy(posterior, posterior) - cross).sum(dim=-1).clamp_min(0.0) / LN2

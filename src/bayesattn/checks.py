@@ -1,4 +1,4 @@
-"""Checks of arguments that every room may use."""
+"""Checks of arguments for all packages."""
 
 import difflib
 import re
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def at_least(name: str, value: object, minimum: int) -> int:
-    """`value` if it is an integer of at least `minimum`, an error naming it otherwise."""
+    """`value` if it is an integer of at least `minimum`; otherwise an error with its name."""
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
         raise ValueError(f"{name} must be an integer of at least {minimum}, not {shortened(value)}")
     return value
@@ -41,18 +41,18 @@ def fields_at_least(record: object, **minima: int) -> None:
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    """`value` if it is one of the `allowed` words, an error naming them otherwise."""
+    """`value` if it is one of the `allowed` words; otherwise an error that lists them."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {shortened(value)}")
     return value
 
 
 def registered(kind: str, name: str, registry: Mapping[str, T]) -> T:
-    """What `registry` holds under `name`, an error with the nearest name otherwise."""
+    """The entry of `registry` called `name`; otherwise an error with the nearest name."""
     if not isinstance(name, str):
         raise ValueError(f"the name of a {kind} is a text, not {shortened(name)}")
     if name not in registry:
-        plugins.load()  # it may be of a file that was named with --import
+        plugins.load()  # the name may come from a file that --import names
     if name not in registry:
         near = difflib.get_close_matches(name, registry, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
@@ -61,16 +61,16 @@ def registered(kind: str, name: str, registry: Mapping[str, T]) -> T:
 
 
 def unknown(kind: str, name: str, names: Iterable[str], owner: str) -> ValueError:
-    """An error that names the nearest of the `names` that `owner` has."""
+    """An error with the nearest of the `names` of `owner`."""
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"{owner} has no such field."
     return ValueError(f"unknown {kind} {name!r}: {hint}")
 
 
 class Strict:
-    """Base of dataclasses that refuse an unknown field with the name of the nearest one.
+    """Base of dataclasses that refuse an unknown field and name the nearest one.
 
-    A value of another kind than its field is refused, too, before anything is computed with it.
+    They also refuse values of another type than the field's.
     """
 
     def __new__(cls, *values: Any, **given: Any) -> Self:
@@ -83,11 +83,11 @@ class Strict:
 
 
 MOST = 2**63
-"""No field of a config holds a larger number: not even torch could."""
+"""Largest number of a field of a config, which is torch's limit."""
 
 
 def check_kinds(kinds: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse values that are not of the kinds that fields are declared to hold."""
+    """Refuse values that do not have the declared types of their fields."""
     for name, value in given.items():
         kind = kinds.get(name, Any)
         if not _is_a(kind, value):
@@ -95,9 +95,9 @@ def check_kinds(kinds: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def shortened(value: object) -> str:
-    """A value as Python writes it, in one line of a sentence."""
+    """A value as Python writes it, shortened for a sentence."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**30:
-        return "a number of more than 30 digits"  # Python itself refuses to write the longest
+        return "a number of more than 30 digits"  # Python refuses to write very long ones
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
@@ -111,7 +111,7 @@ def _is_a(kind: Any, value: object) -> bool:
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return any(_is_a(one, value) for one in inner)
-    if origin is Literal:  # which of the words, classes check themselves
+    if origin is Literal:  # classes check the words themselves
         return type(value) in map(type, inner)
     if kind in (int, float):
         numbers = (int, float) if kind is float else int
@@ -131,7 +131,7 @@ def _is_a(kind: Any, value: object) -> bool:
 
 
 def _words(kind: Any) -> str:
-    """A kind in words.
+    """A type in words.
 
     >>> _words(int | str | None), _words(Literal["a"]), _words(tuple[float, ...])
     ('an integer, a text or nothing', 'a text', 'a list of numbers')
@@ -151,9 +151,9 @@ def _words(kind: Any) -> str:
 
 
 def changed_fields(record: Any) -> dict[str, Any]:
-    """The fields of a dataclass that do not have their default.
+    """The fields of a dataclass that differ from their defaults.
 
-    What is named after these keeps its name when a field is added.
+    Names made from these do not change when a field is added.
     """
     defaults = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()
@@ -163,11 +163,11 @@ def changed_fields(record: Any) -> dict[str, Any]:
 
 
 LONGEST = 2**40
-"""Tokens or steps."""
+"""Largest length in tokens or steps."""
 
 
 def length_multiple(word: str, unit: int) -> float:
-    """How many units "10x", or a number such as "50", is long; 0 for what is no length."""
+    """Length in units of "10x" (times `unit`) or of a number such as "50"; 0 if not a length."""
     if times := re.fullmatch(r"(\d+(?:\.\d+)?)x", word):
         multiple = float(times[1])
     else:
@@ -178,15 +178,15 @@ def length_multiple(word: str, unit: int) -> float:
 
 
 def readable(values: Tensor) -> bool:
-    """Whether looking at values is cheap: no GPU has to wait for it, no compiled graph breaks.
+    """Whether reading values is cheap: no GPU synchronisation, no break of a compiled graph.
 
-    Under a transform such as vmap there may be no single value to look at.
+    Inside a transform such as vmap there may be no single value to read.
     """
     return values.is_cpu and not torch.compiler.is_compiling() and not under_transforms()
 
 
 def under_transforms() -> bool:
-    """Whether a transform of torch.func is at work."""
+    """Whether the code runs inside a transform of torch.func."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]

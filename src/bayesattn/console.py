@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs."""
+"""Output of commands: tables for people, JSON for programs."""
 
 import json
 import sys
@@ -24,11 +24,11 @@ from rich.table import Table
 from bayesattn.errors import UserError
 
 UNFOLDED = 10_000
-"""Columns that no table fills."""
+"""Width in columns that is larger than any table."""
 
 
 def show_rows(rows: Sequence[Mapping[str, str]], file: TextIO | None = None) -> None:
-    """Print rows that share their keys as a table, to standard output if no file is given."""
+    """Print rows with equal keys as a table, to standard output if no file is given."""
     target = file or sys.stdout
     table = Table(*(rows[0] if rows else ()), box=None, pad_edge=False, header_style="bold")
     for row in rows:
@@ -36,14 +36,14 @@ def show_rows(rows: Sequence[Mapping[str, str]], file: TextIO | None = None) -> 
     if target.isatty():
         Console(file=target, markup=False, highlight=False).print(table)
         return
-    # a pipe has no width to keep to, and cells that are cut or folded cannot be searched
+    # a pipe has no width, and programs cannot search cells that are cut or folded
     shown = StringIO()
     Console(markup=False, highlight=False, width=UNFOLDED, file=shown).print(table)
     print("\n".join(line.rstrip() for line in shown.getvalue().splitlines()), file=target)
 
 
 def make_bar(shown: bool = True) -> Progress:
-    """A bar on standard error, for people; in pipes and files nothing is shown."""
+    """A bar on standard error for terminals; pipes and files get nothing."""
     console = Console(stderr=True, markup=False, highlight=False)
     return Progress(
         TextColumn("{task.description}"),
@@ -58,22 +58,22 @@ def make_bar(shown: bool = True) -> Progress:
 
 @contextmanager
 def telling(every: float = 5.0) -> Iterator[Callable[[str], None]]:
-    """A function that says on standard error what is being done, and for how long.
+    """A function that shows the present work and its time on standard error.
 
-    In a terminal that is one line that changes. In pipes and files it is a line whenever something
-    else is being done, and for work that goes on: one `every` so many seconds at most.
+    In a terminal this is one line that changes. In pipes and files it is a line for each new piece
+    of work, and for long work at most one line `every` so many seconds.
     """
     console = Console(stderr=True, markup=False, highlight=False)
     if console.is_terminal:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        # what is printed meanwhile shall stay in the pipe that it is printed to
+        # other output meanwhile must stay in its pipe
         aside = sys.stdout.isatty()
         with Progress(*columns, console=console, transient=True, redirect_stdout=aside) as bar:
             task = bar.add_task("")
             yield lambda what: bar.update(task, description=what)
         return
     begin, doing, done = time.monotonic(), [""], Event()
-    stream = sys.stderr  # which is silenced while others load models
+    stream = sys.stderr  # standard error is silenced while models load
 
     def watch() -> None:
         said = ""
@@ -103,7 +103,7 @@ def write_json(data: Any, target: str) -> None:
 
 @contextmanager
 def mistakes() -> Iterator[None]:
-    """Errors in here come from what the user typed: one sentence is enough for them."""
+    """Context in which errors come from the user's input, and are printed as one sentence."""
     try:
         yield
     except UserError:

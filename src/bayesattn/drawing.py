@@ -1,4 +1,4 @@
-"""How figures look and how they are kept: SVG that is readable on light and on dark pages."""
+"""Style and files of figures: SVG that is readable on light and on dark pages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Text and axes are drawn in this colour, which becomes the page's own text colour in the file.
+# Colour of text and axes, which becomes the text colour of the page in the file.
 INK = "#0a1b2c"
-# Okabe and Ito's palette: told apart by colour-blind readers, visible on white and on black.
+# Okabe and Ito's palette: for colour-blind readers, visible on white and on black.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 GREY = "#8a8f98"
-"""Readable on white and on black: for what a model must beat, and for borders."""
+"""Grey, readable on white and on black: for baselines and borders."""
 DASHED = {"color": INK, "linestyle": "--", "linewidth": 1}
-"""The line where training ended."""
+"""Style of the line at the training length."""
 FORMATS = (".svg", ".png", ".pdf")
 STYLE = """<style>
 svg { color: #1b1f24 } @media (prefers-color-scheme: dark) { svg { color: #e6e9ec } }
@@ -24,7 +24,7 @@ svg { color: #1b1f24 } @media (prefers-color-scheme: dark) { svg { color: #e6e9e
 
 
 class Picture(NamedTuple):
-    """A figure and what it shows, for those who see it and for those who do not."""
+    """A figure, its caption and its description for readers who cannot see it."""
 
     name: str
     figure: "Figure"
@@ -34,7 +34,7 @@ class Picture(NamedTuple):
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Figures made and saved in here have our colours and come out the same every time."""
+    """Context in which figures have our colours and are the same every time."""
     import matplotlib
     from cycler import cycler
 
@@ -59,7 +59,7 @@ def house_style() -> Iterator[None]:
 
 @contextmanager
 def new_figure(width: float, height: float, title: str | None = None) -> "Iterator[Figure]":
-    """An empty figure of so many inches, to draw on in house style."""
+    """An empty figure of this size in inches, in house style."""
     from matplotlib.figure import Figure
 
     with house_style():
@@ -70,7 +70,7 @@ def new_figure(width: float, height: float, title: str | None = None) -> "Iterat
 
 
 def add_colour_bar(image: Any, panels: Any, **place: Any) -> Any:
-    """What the colours of an image in these panels mean, without a frame."""
+    """Add a colour bar, without a frame, for an image in these panels."""
     bar = image.axes.figure.colorbar(image, ax=panels, **place)
     bar.outline.set_visible(False)
     return bar
@@ -79,9 +79,9 @@ def add_colour_bar(image: Any, panels: Any, **place: Any) -> Any:
 def panels(
     width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
 ) -> tuple[Any, Any]:
-    """A figure of so many inches and its axes [rows, columns]; options of `Figure.subplots`.
+    """A figure of this size in inches and its axes [rows, columns]; options of `Figure.subplots`.
 
-    Any, since matplotlib's own types leave much unknown.
+    The types are Any, because matplotlib's own types are incomplete.
     """
     from matplotlib.figure import Figure
 
@@ -97,7 +97,7 @@ def check_format(path: Path) -> None:
 def save_picture(picture: Picture, path: Path) -> None:
     """Write a figure by the ending of `path`.
 
-    An SVG is for pages: its ink follows the reader's colour scheme. PNG and PDF are for papers, on
+    SVG is for pages: its colours follow the reader's colour scheme. PNG and PDF are for papers, on
     white.
     """
     check_format(path)

@@ -2,11 +2,11 @@
 
     rope         (R_i q)·(R_j k) = q·(R_{j-i} k), R_i turns the pairs of a head by i·theta^(-2m/D)
     sinusoidal   x_i + [sin(i w_0), cos(i w_0), sin(i w_1), ...], w_m = 10000^(-2m/hidden_size)
-    learned      x_i + table_i, one trained row per position; it begins small, or as the sinusoids
-    none         nothing; a prior carries the order
+    learned      x_i + table_i, one trained row per position; initialised small, or as sinusoids
+    none         nothing; the prior carries the order
 
 RoPE: Su et al. 2021, arXiv 2104.09864. Its length scalings (linear, dynamic NTK, YaRN) are
-transformers' own functions, so a baseline here is the baseline everyone runs. Local RoPE is RoPE
+transformers' functions, so this baseline is the usual one. Local RoPE is RoPE
 with a sliding window set after training; the window is an argument of `attend`, not an encoding.
 """
 
@@ -49,7 +49,7 @@ class Encoding(nn.Module):
         return embeddings
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
-        """How to turn queries and keys at positions [B or 1, T]; None leaves them alone."""
+        """Rotation of queries and keys at positions [B or 1, T]; None for no rotation."""
         return None
 
 
@@ -60,26 +60,27 @@ class Sinusoidal(Encoding):
     theta: ClassVar[float] = 10_000.0
 
     def embed(self, embeddings: Tensor, positions: Tensor) -> Tensor:
-        """Add [sin, cos, sin, cos, ...], computed for any position: there is no longest one."""
+        """Add [sin, cos, sin, cos, ...], for positions of any size."""
         dtype = _working_dtype(embeddings.dtype)
         return embeddings + self.waves(positions.to(dtype), embeddings.shape[-1]).to(embeddings)
 
     @classmethod
     def waves(cls, positions: Tensor, hidden_size: int) -> Tensor:
-        """The sinusoids [..., hidden_size] of positions [...], in the type of these."""
+        """The sinusoids [..., hidden_size] of positions [...], in the dtype of the positions."""
         even = torch.arange(0, hidden_size, 2, device=positions.device, dtype=positions.dtype)
         angle = positions[..., None] * cls.theta ** (-even / hidden_size)
         return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :hidden_size]
 
 
 class Learned(Encoding):
-    """Absolute positions of GPT-2: a trained table, added to the embeddings, and nothing beyond.
+    """Absolute positions of GPT-2: a trained table that is added to the embeddings.
 
-    Rows past the longest training sequence never get a gradient: they stay as they began.
+    Rows beyond the longest training sequence never get a gradient and keep their initial values.
 
-    The table begins small and random, or as the sinusoids. How to look one token back must be
-    learnt for each row of a random table; of the sinusoids one matrix turns every row into the one
-    before, so what takes it, such as looking up a key that returns, is found sooner.
+    The table is initialised with small random numbers, or as sinusoids. With random rows, a model
+    must learn for each row how to attend to the previous token. With sinusoids, one matrix maps
+    every row to the previous row, so tasks that need this, such as returning keys, are learnt
+    sooner.
     """
 
     name: ClassVar[str] = "learned"
@@ -96,7 +97,7 @@ class Learned(Encoding):
             nn.init.normal_(self.table, std=self.std)
 
     def sinusoids(self) -> Tensor:
-        """A table of them."""
+        """The table of sinusoids."""
         rows, hidden_size = self.table.shape
         positions = torch.arange(rows, device=self.table.device, dtype=self.table.dtype)
         return Sinusoidal.waves(positions, hidden_size)
@@ -159,12 +160,12 @@ class Rope(Encoding):
 
 
 POSITION_INITS = ("normal", "sinusoidal")
-"""How the table of learned positions may begin."""
+"""Initialisations of the table of learned positions."""
 ENCODINGS: dict[str, type[Encoding]] = {
     kind.name: kind for kind in (Encoding, Rope, Sinusoidal, Learned)
 }
 
 
 def _working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Angles need float32: in bfloat16 position 257 is not a number of its own."""
+    """Angles need float32, because bfloat16 cannot tell position 257 from 256."""
     return torch.promote_types(dtype, torch.float32)

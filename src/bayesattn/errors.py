@@ -1,4 +1,4 @@
-"""What goes wrong through no mistake of the program, each in one sentence to act on."""
+"""Errors that the user can correct, each with one sentence."""
 
 
 class UserError(ValueError):
@@ -14,19 +14,23 @@ class TrainingError(UserError):
 
 
 class RunError(TrainingError):
-    """The folder holds no such run, or one that may not be written now."""
+    """The folder has no such run, or the run is locked."""
+
+
+class BusyRunError(RunError):
+    """Another process is training the run."""
 
 
 class DamagedRunError(RunError):
-    """A run is not what was written."""
+    """A run is damaged."""
 
 
 class DamagedCheckpointError(TrainingError):
-    """A checkpoint on disk is not what was written."""
+    """A checkpoint on disk is damaged."""
 
 
 class DivergedError(TrainingError):
-    """The loss, the gradient or the weights are no finite numbers any more."""
+    """The loss, the gradient or the weights became NaN or infinite."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -45,15 +49,15 @@ EXTRAS = {
     "tensorboard": "track",
     "trackio": "track",
 }
-"""Packages that come with an extra only, and with which one."""
+"""The extra that installs each optional package."""
 
 
 class MissingExtraError(UserError, ImportError):
-    """A package is not installed that an extra of ours brings along."""
+    """A package of one of our extras is not installed."""
 
 
 def missing_extra(error: ImportError) -> MissingExtraError | None:
-    """A sentence with the command that installs what could not be imported; None if not ours."""
+    """An error with the command that installs the missing package; None if no extra has it."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None

@@ -1,10 +1,10 @@
-"""Files that are all there or not there, even after kill -9 or a power cut, and that are checked.
+"""Files with checksums that are written atomically, even if the writer is killed or power fails.
 
-What is read back has a checksum of all before it as its last field:
+JSON files that are read back have a checksum of the text before it as their last field:
 
     {"step": 3, "loss": 0.5, "checksum": "0c4e3a9b1f7d"}
 
-What was written before there were checksums has none, and is read as it is.
+Older files without a checksum are read unchecked.
 """
 
 import hashlib
@@ -23,22 +23,22 @@ from safetensors import SafetensorError
 from bayesattn.errors import UserError, WriteError
 
 TEMPORARY = ".tmp-"
-"""Start of the name of whatever is not finished yet."""
+"""Beginning of the names of unfinished files and folders."""
 CHECKSUM = "checksum"
 DIGITS = 12
 
 
 def write_json(path: Path, data: Any, *, checked: bool = False) -> None:
-    """Write JSON: to a temporary sibling, to the disk, then under its name.
+    """Write JSON atomically: to a temporary file, synced, then renamed.
 
-    What `read_json` reads back is `checked`: it gets a checksum.
+    Files for `read_json` are `checked`: they get a checksum.
     """
     text = escaped(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
     write_text(path, (with_checksum(text) if checked else text) + "\n")
 
 
 def escaped(text: str) -> str:
-    r"""JSON with escapes for the bytes of paths that are no text here; it means the same.
+    r"""JSON with escapes for bytes of paths that are not text; the content is the same.
 
     >>> escaped('"pr\udcc3fung"')
     '"pr\\udcc3fung"'
@@ -47,12 +47,12 @@ def escaped(text: str) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """JSON as it was written; a ValueError if it is not that, or no JSON."""
+    """JSON of a file; ValueError if it is damaged or not JSON."""
     return parse(path.read_text(encoding="utf-8"))
 
 
 def inside(folder: Path, name: str) -> Path | None:
-    """The file `name` of a folder; None if it, or what it links to, lies elsewhere."""
+    """The file `name` of a folder; None if it, or the target of its link, is elsewhere."""
     path = folder / name
     return path if folder.resolve() in path.resolve().parents else None
 
@@ -66,7 +66,7 @@ def with_checksum(text: str) -> str:
 
 
 def parse(text: str) -> Any:
-    """JSON without its checksum, if that is right; a ValueError if it is not, or for NaN."""
+    """JSON without its checksum; ValueError if the checksum is wrong, or for NaN."""
     try:
         data = _DECODER.decode(text)
     except RecursionError:
@@ -74,8 +74,8 @@ def parse(text: str) -> Any:
     if isinstance(data, dict) and data:
         name, last = next(reversed(data.items()))
         body = text[: text.rindex(f'"{name}"')].rstrip().removesuffix(",") if _short(last) else ""
-        if CHECKSUM in data and (name != CHECKSUM or last != _digest(body)):
-            raise ValueError("it was changed after it was written: its checksum is of other text")
+        if CHECKSUM in data and last != _digest(body):
+            raise ValueError("it was changed after it was written: its checksum does not match")
         if name != CHECKSUM and _short(last) and last == _digest(body):
             raise ValueError(f"its checksum is called {name!r}")
         data.pop(CHECKSUM, None)
@@ -91,14 +91,14 @@ def _digest(text: str) -> str:
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no number that was written")
+    raise ValueError(f"{name} is not a number that was written")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file by `text`, or leave it as it was; links and devices stay what they are."""
+    """Replace the content of a file by `text`, atomically; links and devices are kept."""
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return
@@ -118,13 +118,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have the disk keep what was written to a file."""
+    """Sync a file to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the disk keep the names in a folder; not all systems can."""
+    """Sync the names in a folder to the disk; not all systems can."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -146,7 +146,7 @@ def is_taken(folder: Path) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder so that no half of it is ever found under its name."""
+    """Remove a folder atomically: no part of it stays under its name."""
     trash = folder.with_name(f"{TEMPORARY}old-{folder.name}")
     shutil.rmtree(trash, ignore_errors=True)
     folder.rename(trash)
@@ -154,7 +154,7 @@ def remove(folder: Path) -> None:
 
 
 def aside(path: Path) -> Path:
-    """Move a damaged file or folder out of the way, under a name of its own; nothing is lost."""
+    """Rename a damaged file or folder to an unused name; nothing is lost."""
     number = 1
     while (kept := path.with_name(f"{path.stem}.aside-{number}{path.suffix}")).exists():
         number += 1
@@ -162,16 +162,16 @@ def aside(path: Path) -> Path:
 
 
 def clean(folder: Path) -> None:
-    """Remove what a killed writer left behind. Only for the one who may write here."""
+    """Remove unfinished files of a killed writer. Only the present writer may call this."""
     for path in folder.glob(f"{TEMPORARY}*"):
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
 
 @contextmanager
 def only_one(folder: Path, busy: str, error: type[UserError] = UserError) -> Iterator[None]:
-    """Be the only process that is `busy` in a folder: another one is told who it is.
+    """Lock a folder; another process gets an error that names the owner and what it is `busy` with.
 
-    The system releases the lock however the process ends, so none is ever stale.
+    The system releases the lock when the process ends in any way, so no lock is ever stale.
     """
     from filelock import FileLock, Timeout
 
@@ -181,7 +181,7 @@ def only_one(folder: Path, busy: str, error: type[UserError] = UserError) -> Ite
             lock = FileLock(folder / ".lock").acquire(timeout=0)
         except Timeout:
             raise error(
-                f"Another process{_told(holder)} is {busy} in {folder}: "
+                f"Another process{_owner(holder)} is {busy} in {folder}: "
                 "wait for it, or choose another folder."
             ) from None
     with lock:
@@ -193,7 +193,7 @@ def only_one(folder: Path, busy: str, error: type[UserError] = UserError) -> Ite
             holder.unlink(missing_ok=True)
 
 
-def _told(holder: Path) -> str:
+def _owner(holder: Path) -> str:
     try:
         match = re.fullmatch(r"(\d+) ([\d :-]+)\n", holder.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -203,7 +203,7 @@ def _told(holder: Path) -> str:
 
 @contextmanager
 def writing(what: str, advice: str) -> Iterator[None]:
-    """Turn a full disk and its like into one sentence: what could not be written, what to do."""
+    """Context that turns errors such as a full disk into one sentence with the fix."""
     try:
         yield
     except OSError as error:

@@ -1,12 +1,12 @@
-"""What a .gguf file says before its tensors, read once and believed as far as the file reaches.
+"""The header of a .gguf file, read once and checked against the length of the file.
 
     header = read_header(path)
     header.values["general.architecture"]     'llama'
     header.values["tokenizer.ggml.tokens"]    Strings(count=49152)
     header.tensors["output_norm.weight"]      Stored(shape=(576,), kind=0, start=…, size=2304)
 
-Counts and lengths in a damaged header can be anything, so each is compared with the length of the
-file before something is made of it. Arrays stay in the file until they are asked for.
+Counts and lengths in a damaged header can have any value, so each is compared with the length of
+the file before it is used. Arrays stay in the file until they are used.
 """
 
 import mmap
@@ -24,37 +24,37 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
 NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
-"""Types of values that are numbers, as `struct` writes them."""
+"""Types of numbers, in the notation of `struct`."""
 MOST_DIMENSIONS = 4
 LEAST_VALUE, LEAST_TENSOR = 13, 24
-"""Bytes that a value and a tensor take at least in the header."""
+"""Least number of bytes of a value, and of a tensor, in the header."""
 LONG = struct.Struct("<Q").unpack_from
 
 
 class HeaderError(ValueError):
-    """A file is no .gguf file, or damaged."""
+    """A file is damaged, or not a .gguf file."""
 
 
 class Strings(NamedTuple):
-    """An array of strings, of which only the number is kept."""
+    """An array of strings; only their number is stored."""
 
     count: int
 
 
 class Stored(NamedTuple):
-    """Where a tensor is, and how."""
+    """Place and format of a tensor in the file."""
 
     shape: tuple[int, ...]
-    """As torch counts: rows first."""
+    """Shape in torch's order: rows first."""
     kind: int
-    """Of its blocks, as ggml numbers them."""
+    """Kind of its blocks, in ggml's numbers."""
     start: int
     size: int
 
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before the tensors."""
+    """The header of a file."""
 
     path: Path
     values: dict[str, Any]
@@ -70,16 +70,16 @@ class Header:
         return self.values.get(f"{self.architecture}.{key}")
 
     def bytes_of(self, name: str) -> np.ndarray:
-        """What is stored of a tensor; nothing is read yet."""
+        """The stored bytes of a tensor, mapped; nothing is read yet."""
         stored = self.tensors[name]
         return np.memmap(self.path, np.uint8, "r", stored.start, (stored.size,))
 
 
 def read_header(path: Path) -> Header:
-    """The header of a file, of which the last few are kept.
+    """The header of a file; the last few headers are cached.
 
     Raises:
-        HeaderError: it is no .gguf file, or damaged.
+        HeaderError: the file is damaged, or not a .gguf file.
     """
     about = path.stat()
     return _read(str(path), about.st_mtime_ns, about.st_size)
@@ -123,7 +123,7 @@ class _Reader:
         return Header(Path(path), found, placed)
 
     def require(self, size: int, what: str) -> None:
-        """Refuse what would reach beyond the end of the file."""
+        """Refuse sizes that reach beyond the end of the file."""
         if self.at + size > len(self.data):
             raise HeaderError(f"{what} reach beyond its end")
 
@@ -133,7 +133,7 @@ class _Reader:
         return found
 
     def texts(self, count: int) -> Iterator[bytes]:
-        """Strings one after the other; their lengths are compared with what is left."""
+        """Consecutive strings; their lengths are compared with the rest of the file."""
         for _ in range(count):
             (length,) = LONG(self.data, self.at)
             self.at += 8
@@ -167,7 +167,7 @@ class _Reader:
         return key, Strings(count)
 
     def skip_texts(self, count: int) -> None:
-        """Past many strings, in a plain loop: vocabularies have hundreds of thousands."""
+        """Skip many strings in a plain loop: vocabularies have hundreds of thousands."""
         data, at, end = self.data, self.at, len(self.data)
         for _ in range(count):
             at += 8 + LONG(data, at)[0]
@@ -195,7 +195,7 @@ class _Reader:
             raise HeaderError("the sizes of its tensors are no whole blocks")
         stored = Stored(shape, kind, begin + offset, count // elements * size)
         if stored.start + stored.size > len(self.data):
-            raise HeaderError("its tensors reach beyond its end: it was not fetched whole")
+            raise HeaderError("its tensors reach beyond its end: it was not downloaded completely")
         return stored
 
 

@@ -5,20 +5,20 @@ Ridge of y on x, both centred:
     fit             W = argmin Σ ‖y - Wx - b‖² + λ‖W‖², λ a thousandth of the mean variance of x
     left out        e_i / (1 - S_ii) for the smoother S = 1/n + K (K + λ)⁻¹ is exactly the error on
                     row i of a fit to all others with the same λ. Here λ is the mean variance of a
-                    row, tr(K) / n for the Gram matrix K, so that few rows in many dimensions are
-                    not learnt by heart
+                    row, tr(K) / n for the Gram matrix K, which avoids overfitting of few rows in
+                    many dimensions
 
 Principal components of a few rows in many dimensions, for many resamplings at once:
 
     gram            G = Z Zᵀ [n, n] of rows Z [n, d], centred, and divided by the deviation of their
-                    columns if standardised. If row i stands w_i times, the eigenvalues of
+                    columns if standardised. If row i counts w_i times, the eigenvalues of
                     √w_i G_ij √w_j are those of the covariance, times n
     scores          of every row on the first axes, G (√w ∘ a) / √λ for an eigenvector a
     participation   (Σλ)² / Σλ²
 
-n is far below d in the second part, so nothing there is ever d × d. Means and deviations are those
-of the resample. Correlations take such weights w, too; ranks are those of the expanded sample, and
-ties share theirs: rank_i = Σ_j w_j ([x_j < x_i] + ½ [x_j = x_i]).
+n is far below d in the second part, so no matrix there is d × d. Means and deviations are those
+of the resample. Correlations also take weights w; ranks are those of the expanded sample, and
+ties have equal ranks: rank_i = Σ_j w_j ([x_j < x_i] + ½ [x_j = x_i]).
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from torch import Tensor
 
 RIDGE = 1e-3
 AT_ONCE = 2**23
-"""Numbers in the largest tensor that is made."""
+"""Largest number of elements of a temporary tensor."""
 
 
 class Readout(NamedTuple):
@@ -40,7 +40,7 @@ class Readout(NamedTuple):
     offset: Tensor
     """[c]."""
     mean: Tensor
-    """[c] mean of the targets it was fitted on."""
+    """[c] mean of the targets of the fit."""
 
     def squares(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Squared errors and deviations [N, c] of each sequence, from x [N, S, d], y [N, S, c]."""
@@ -56,10 +56,10 @@ def fit(x: Tensor, y: Tensor) -> Readout:
 
 
 def read_folds(x: Tensor, y: Tensor, folds: Tensor) -> Tensor:
-    """[n, c] y as x [n, d] tells it, rows of each of `folds` [n] by a `fit` to all other rows.
+    """[n, c] predictions of y from x [n, d]; each of `folds` [n] by a `fit` to all other rows.
 
-    Rows of fold -1 are in every fit, and what is told of them is NaN. Sums over a fold are taken
-    off the sums over all rows, so that no row is summed often.
+    Rows of fold -1 are in every fit, and their predictions are NaN. Sums over a fold are subtracted
+    from the sums over all rows, so no row is summed often.
     """
     (rows, _), (targets, offset) = centred(x), centred(y)
     inner, outer = rows.T @ rows, rows.T @ targets
@@ -84,7 +84,7 @@ def _ridge(inner: Tensor, outer: Tensor) -> Tensor:
 
 
 def held_out_errors(x: Tensor, y: Tensor) -> Tensor:
-    """[n, c] error on each row when it is left out, of y [n, c] from x [n, d]."""
+    """[n, c] error on each row when it is left out of the fit of y [n, c] to x [n, d]."""
     rows, _ = centred(x)
     kernel = rows @ rows.T
     penalty = kernel.diagonal().mean().clamp(min=1e-30)
@@ -94,20 +94,20 @@ def held_out_errors(x: Tensor, y: Tensor) -> Tensor:
 
 
 def centred(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [n, d] less their mean, in float64, and the mean."""
+    """Rows [n, d] minus their mean, in float64, and the mean."""
     rows = rows.double()
     mean = rows.mean(0)
     return rows - mean, mean
 
 
 def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Deviations [m] times √n and directions [m, d] of rows [n, d], the largest first."""
+    """Deviations [m] times √n and directions [m, d] of rows [n, d], largest deviation first."""
     _, lengths, directions = torch.linalg.svd(centred(rows)[0], full_matrices=False)
     return lengths, directions
 
 
 def participation(variances: Tensor) -> Tensor:
-    """(Σλ)² / Σλ² over the last dimension: how many components share the variance."""
+    """(Σλ)² / Σλ² over the last dimension: effective number of components."""
     return variances.sum(-1).square() / variances.square().sum(-1).clamp(min=1e-300)
 
 
@@ -119,7 +119,7 @@ def linear_cka(first: Tensor, second: Tensor) -> float:
 
 
 def correlation(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-    """[...] Pearson's r over the last dimension [..., n]; 0 where one does not vary."""
+    """[...] Pearson's r over the last dimension [..., n]; 0 if x or y is constant."""
     x, y = torch.broadcast_tensors(x.double(), y.double())
     weights = torch.ones_like(x) if weights is None else weights
     total = weights.sum(-1, keepdim=True)
@@ -141,12 +141,12 @@ def ranks(x: Tensor, weights: Tensor | None = None) -> Tensor:
 
 
 def spearman(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-    """[...] correlation of ranks."""
+    """[...] Spearman's correlation of ranks."""
     return correlation(ranks(x, weights), ranks(y, weights), weights)
 
 
 class Shares(NamedTuple):
-    """How variance is spread over components, one number per resampling."""
+    """Distribution of the variance over components, one number per resampling."""
 
     first: Tensor
     """Share of the first component."""
@@ -156,9 +156,9 @@ class Shares(NamedTuple):
 
 
 def gram(rows: Tensor, weights: Tensor, *, standardise: bool) -> Tensor:
-    """[R, n, n] inner products of rows [n, d] or [R, n, d] where row i stands weights[R, n] times.
+    """[R, n, n] inner products of rows [n, d] or [R, n, d]; row i counts weights[R, n] times.
 
-    Columns that do not vary stay 0.
+    Constant columns become 0.
     """
     count = weights.sum(1)[:, None, None]
     rows = rows - (weights[:, None, :] @ rows) / count
@@ -170,7 +170,7 @@ def gram(rows: Tensor, weights: Tensor, *, standardise: bool) -> Tensor:
 
 
 def shares(grams: Tensor, weights: Tensor) -> Shares:
-    """Of inner products [R, n, n] of rows that stand weights [R, n] times."""
+    """Shares from inner products [R, n, n] of rows that count weights [R, n] times."""
     variances = torch.linalg.eigvalsh(_weighted(grams, weights)).clamp(min=0)
     total = variances.sum(-1).clamp(min=1e-300)
     top = variances[..., -2:].flip(-1).cumsum(-1) / total[..., None]
@@ -178,7 +178,7 @@ def shares(grams: Tensor, weights: Tensor) -> Shares:
 
 
 def scores(grams: Tensor, weights: Tensor, components: int = 1) -> Tensor:
-    """[R, n, components] of every row on the first axes, whether it was drawn or not."""
+    """[R, n, components] scores of all rows on the first axes, also of rows with weight 0."""
     variances, vectors = torch.linalg.eigh(_weighted(grams, weights))
     variances, vectors = (x[..., -components:].flip(-1) for x in (variances, vectors))
     axes = weights.sqrt()[..., None] * vectors / variances[:, None].clamp(min=1e-300).sqrt()

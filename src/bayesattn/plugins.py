@@ -1,10 +1,10 @@
-"""Priors, tunnels and claims of your own: a file that is named with --import, or an entry point.
+"""Priors, tunnels and claims of users: a file that --import names, or an entry point.
 
     bayesattn lm train tiny --import mine.py --prior mine --out RUN
 
-The file registers what it has: `PRIORS["mine"] = Mine`, `TUNNELS["mine"] = Mine`, or a class under
-`@register("my-claim", folder=…)`. An installed package does the same in a module that it names as
-an entry point of the group "bayesattn". Processes that a command starts import the same files.
+The file registers its classes: `PRIORS["mine"] = Mine`, `TUNNELS["mine"] = Mine`, or a class under
+`@register("my-claim", folder=…)`. An installed package does the same in a module that is its
+entry point of the group "bayesattn". Processes that a command starts import the same files.
 """
 
 import importlib.util
@@ -21,12 +21,12 @@ from bayesattn.errors import UserError
 
 OPTION = "--import"
 VARIABLE = "BAYESATTN_IMPORT"
-"""Where processes that are started find what to import."""
+"""Environment variable with the files that child processes import."""
 GROUP = "bayesattn"
 
 
 def taken(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words without --import and what follows it, and these files."""
+    """The words without --import and its values, and the named files."""
     rest: list[str] = []
     files: list[str] = []
     waiting = iter(words)
@@ -45,7 +45,7 @@ def taken(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def announce(files: Sequence[str]) -> None:
-    """Say what this process, and those that it starts, shall import."""
+    """Set the files that this process and its children import."""
     if files:
         os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*_named(), *files]))
 
@@ -55,7 +55,7 @@ def _named() -> list[str]:
 
 
 def load() -> None:
-    """Import what was announced, and what installed packages have; each once."""
+    """Import the announced files and the entry points of installed packages, each once."""
     for file in _named():
         import_file(file)
     _load_installed()
@@ -78,12 +78,12 @@ def import_file(file: str) -> None:
     except Exception as error:
         del sys.modules[name]
         raise UserError(
-            f"{OPTION} {path.name} fails{_line(error, path)}: {_said(error)}"
+            f"{OPTION} {path.name} fails{_line(error, path)}: {_error_text(error)}"
         ) from error
 
 
 def extended() -> bool:
-    """Whether anything is, or will be, imported."""
+    """Whether any file is, or will be, imported."""
     return bool(os.environ.get(VARIABLE) or entry_points(group=GROUP))
 
 
@@ -93,13 +93,13 @@ def names() -> list[str]:
 
 
 def needed_by(kind: type) -> str:
-    """What has to be imported before a class is known; nothing for one of ours."""
+    """The module that defines a class; empty for classes of bayesattn."""
     module = kind.__module__
     return "" if module.partition(".")[0] == "bayesattn" else module
 
 
 def require(kind: str, name: str, known: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-    """Be sure that `name` is known, or say which import what is `stored` needs for it."""
+    """Check that `name` is known; otherwise say which import the `stored` object needs."""
     module = stored.get("bayesattn_import")
     if not module or name in known:
         return
@@ -119,7 +119,7 @@ def _load_installed() -> None:
         except Exception as error:
             raise UserError(
                 f"The package {point.value.partition(':')[0]}, which extends bayesattn, fails: "
-                f"{_said(error)}"
+                f"{_error_text(error)}"
             ) from error
 
 
@@ -134,5 +134,5 @@ def _line(error: Exception, path: Path) -> str:
     return f" in line {lines[-1]}" if lines else ""
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,8 +1,8 @@
 """Make `import bayesattn` enough for AutoModel, without waiting for transformers to load.
 
-transformers has no plug-in list: a model is known once its package has called `register`. Doing
-that here would make every `import bayesattn`, and `bayesattn --help`, load torch and transformers.
-So it happens at once if transformers is already there, and otherwise right after it is imported.
+transformers has no plug-in list: it knows a model after the model's package has called `register`.
+A call here would make every `import bayesattn`, and `bayesattn --help`, load torch and
+transformers. So models are registered at once if transformers is loaded, otherwise after it loads.
 """
 
 import sys
@@ -23,7 +23,7 @@ def register_models() -> None:
 
 
 class _Watcher(MetaPathFinder):
-    """Finds transformers once, to learn when it has been loaded."""
+    """Finds transformers once, to know when it is loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -38,7 +38,7 @@ class _Watcher(MetaPathFinder):
 
 
 class _Follower(Loader):
-    """Loads a module as its own loader would, then registers our models."""
+    """Loads a module with its own loader, then registers our models."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader

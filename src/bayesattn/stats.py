@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 RESAMPLES = 2000
 SMALL_SAMPLE = 30
-"""Below this many values BCa intervals cover too rarely and Student's t is used."""
+"""With fewer values, BCa intervals cover too rarely, and Student's t is used."""
 
 Values = Sequence[float] | NDArray[np.float64]
 
@@ -58,7 +58,7 @@ def mean_interval(values: Values) -> Interval | None:
     mean = float(sample.mean())
     if sample.size == 1:
         return None
-    if np.ptp(sample) == 0:  # every resample is the sample, and BCa would divide zero by zero
+    if np.ptp(sample) == 0:  # all values are equal, and BCa would divide zero by zero
         return Interval(mean, mean)
     if sample.size < SMALL_SAMPLE:
         return t_interval(mean, float(sample.std(ddof=1) / np.sqrt(sample.size)), sample.size - 1)
@@ -69,7 +69,7 @@ def mean_interval(values: Values) -> Interval | None:
 
 
 def t_interval(mean: float, error: float, freedom: int) -> Interval:
-    """Student's interval of a mean with a standard error of so many degrees of freedom."""
+    """Student's interval of a mean, from its standard error and degrees of freedom."""
     half = float(_scipy_stats().t.ppf((1 + LEVEL) / 2, freedom)) * error
     return Interval(mean - half, mean + half)
 
@@ -77,10 +77,10 @@ def t_interval(mean: float, error: float, freedom: int) -> Interval:
 def resampling_weights(sequences: int, resamples: int = RESAMPLES, seed: int = 0) -> "Tensor":
     """[resamples, sequences]: how often a bootstrap draws each sequence.
 
-    Tokens of a sequence depend on each other, sequences do not: whole sequences are drawn. With
-    counts instead of copies a mean under all resamples is one product.
+    Tokens of a sequence depend on each other, sequences do not, so whole sequences are drawn. With
+    counts instead of copies, the means of all resamples are one matrix product.
     """
-    import torch  # late: what reads a ledger needs no tensors
+    import torch  # imported late: code that reads a ledger needs no tensors
 
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(sequences, (resamples, sequences), generator=generator)
@@ -89,11 +89,11 @@ def resampling_weights(sequences: int, resamples: int = RESAMPLES, seed: int = 0
 
 
 def percentiles(resampled: "Tensor", value: float | None = None) -> Interval:
-    """The interval that holds the share `LEVEL` of `resampled` [R].
+    """The interval that contains the share `LEVEL` of `resampled` [R].
 
-    Where resampling itself moves a statistic, as it makes the absolute value of a mean or the first
-    of many variances larger, pass the `value` of the sample: the interval is moved back by the
-    difference of the means.
+    Resampling biases some statistics: it increases the absolute value of a mean and the largest of
+    many variances. For these pass the `value` of the sample: the interval is shifted back by the
+    bias.
     """
     import torch
 
@@ -104,11 +104,11 @@ def percentiles(resampled: "Tensor", value: float | None = None) -> Interval:
 
 
 def wilson_interval(successes: float, trials: int) -> Interval:
-    """Wilson score interval of a proportion p = successes / trials, sensible at 0 and at 1, too.
+    """Wilson score interval of a proportion p = successes / trials, also valid at 0 and 1.
 
         (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
 
-    Trials may count in parts: numbers in [0, 1] vary no more than zeros and ones do.
+    Successes may be fractions: numbers in [0, 1] vary no more than zeros and ones.
     """
     if not 0 <= successes <= trials or trials == 0:
         raise ValueError(f"successes must lie in 0..trials, not {successes} of {trials}")

@@ -1,4 +1,4 @@
-"""The machine: versions and commit for the record, memory; nothing that names the person."""
+"""The machine: versions and commit for the record, and memory; no personal data."""
 
 import ctypes
 import os
@@ -33,14 +33,14 @@ def environment() -> dict[str, Any]:
 def commit() -> str | None:
     """Commit of this source tree, with `-dirty` if files were changed since; None if installed."""
     folder = Path(bayesattn.__file__).parent
-    # A virtual environment may lie in someone else's repository, whose commit would mislead.
+    # A virtual environment may be inside another repository, whose commit would be wrong.
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     return _git(folder, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
 
 
 def free_memory(device: str = "cpu") -> int:
-    """Bytes that can be taken: of a GPU, or of main memory within a container's limit."""
+    """Free bytes of a GPU, or of main memory within the limit of a container."""
     import psutil
     import torch
 
@@ -50,16 +50,16 @@ def free_memory(device: str = "cpu") -> int:
     limit, used = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
     try:
         return min(free, int(limit.read_text()) - int(used.read_text()))
-    except (OSError, ValueError):  # no such system, or "max": no limit
+    except (OSError, ValueError):  # another system, or "max": no limit
         return free
 
 
 def keep_memory() -> bool:
-    """Let this process keep what its tensors free for the next ones; whether it can.
+    """Let this process reuse the memory of freed tensors; returns whether that is possible.
 
-    By default glibc asks the system for every large tensor and gives it back afterwards, and the
-    system clears each page anew: a tenth of the time of a small language model's step, and more of
-    that of a sampler. Nothing is known of other C libraries, so nothing is done there.
+    By default glibc requests memory for every large tensor and returns it afterwards, and the
+    system clears each page. This takes a tenth of the step of a small language model, and more of a
+    sampler. With other C libraries the function does nothing.
     """
     try:
         set_option = ctypes.CDLL(None).mallopt
@@ -70,9 +70,9 @@ def keep_memory() -> bool:
 
 
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """Most bytes torch held at once on the CPU during `call`, beyond what it held before.
+    """Peak of torch's CPU memory during `call`, in bytes beyond the memory before.
 
-    Read from the allocator's own events: resident memory would count what was freed but kept.
+    The number comes from the allocator's events, because resident memory includes freed memory.
     """
     from torch.profiler import ProfilerActivity, profile
 
@@ -91,7 +91,7 @@ def peak_bytes(call: Callable[[], Any]) -> int:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            # a lock of the index that a full disk or a kill leaves behind would stop every commit
+            # without locks: a lock left by a full disk or a kill would stop every commit
             ["git", "--no-optional-locks", "-C", str(folder), *arguments],
             capture_output=True,
             text=True,
@@ -104,7 +104,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the profiler, which writes to file descriptor 2 past Python."""
+    """Silence the profiler, which writes to file descriptor 2 directly."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from bayesattn import SSMax, attend
+from bayesattn.attention.kernels.gated import reach
 from bayesattn.attention.kernels.strided import (
     backward,
     flat,
@@ -57,7 +58,7 @@ def half(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
 
 def small_chunks(monkeypatch: Any, chunk: int) -> None:
     """Chunks of so few keys, and a plan however short the sequence."""
-    for module in (sizes, plan, heads, forward):
+    for module in (sizes, plan, heads, forward, reach):
         monkeypatch.setattr(module, "CHUNK", chunk)
     monkeypatch.setattr(heads, "_LOOP", 2 * chunk)
     monkeypatch.setattr(runs, "_WORTH", 0)

@@ -87,6 +87,19 @@ def test_one_query_is_the_definition(scope, place, shape, many, monkeypatch):
 
 
 @pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.usefixtures("kept_only")
+def test_one_query_under_a_prior_that_is_the_same_everywhere(place, scope):
+    q, k, v, _ = Scene(queries=1, keys=33).tensors(torch.float32)
+    prior = GeneralizedGaussian(4, init="uniform")
+    with torch.no_grad():
+        prior.theta_alpha += torch.arange(4)  # heads differ, and exempt keys differ from the others
+        check(q, k, v, prior, ssmax(4, scope, torch.float32), **PLACES[place])
+        prior.theta_beta[3] = 0.3
+        check(q, k, v, prior, ssmax(4, scope, torch.float32), **PLACES[place])
+
+
+@pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("place", [{}, {"window": 9, "exempt": 4}, {"padding": torch.tensor([8])}])
 @pytest.mark.usefixtures("kept_only")
 @torch.no_grad()
@@ -195,6 +208,27 @@ def test_training_loading_and_moving_between_steps():
     found = torch.func.functional_call(prior, swapped, (torch.arange(5),))
     assert not torch.equal(found, prior(torch.arange(5)))
     check(q, k, v, prior, temper)
+
+
+@torch.no_grad()
+def test_a_parameter_that_appears_between_steps_counts():
+    class Shifted(Laplace):
+        settings = ("learned",)
+        extra: torch.Tensor | None
+
+        def _log_prior(self, distance):
+            line = super()._log_prior(distance)
+            return line if self.extra is None else line * self.extra
+
+    q, k, v, _ = Scene(queries=1).tensors(torch.float32)
+    prior = Shifted(4)
+    prior.register_parameter("extra", None)
+    check(q, k, v, prior, None)
+    prior.extra = nn.Parameter(torch.full((1,), 7.0))
+    check(q, k, v, prior, None)
+    del prior.extra
+    prior.extra = None
+    check(q, k, v, prior, None)
 
 
 @torch.no_grad()

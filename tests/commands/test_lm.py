@@ -194,7 +194,7 @@ def test_export(capsys, trained):
     assert capsys.readouterr().out == "Wrote model.\n"
     assert open_language("model").length == 112
     assert "is there already" in mistake(capsys, "export", str(trained.folder), "model")
-    assert "is neither here nor to be had" in mistake(capsys, "export", "nowhere", "other")
+    assert "is neither on this machine nor on the" in mistake(capsys, "export", "nowhere", "other")
 
 
 def test_help_shows_the_recipes_own_defaults(capsys):

@@ -136,7 +136,7 @@ def test_perplexity_of_any_text(model, capsys, folder):
 
 
 def test_mistakes_get_one_sentence(model, capsys, folder):
-    assert "neither here nor" in mistake(capsys, "passkey", "nowhere")
+    assert "neither on this machine nor" in mistake(capsys, "passkey", "nowhere")
     assert "multiple such as 8x" in mistake(capsys, "passkey", model, "--lengths", "ten")
     assert "at least" in mistake(capsys, "passkey", model, "--lengths", "10")
     assert "1 or more" in mistake(capsys, "passkey", model, "--depths", 0)

@@ -185,7 +185,7 @@ MISTAKES = [
     (["lm", "passkey", "zoo:pass"], "There is no 'zoo:pass': the zoo has"),
     (["probe", "./nowhere"], "There is no ./nowhere"),
     (["probe", "not/a/model"], "no name on the Hugging Face hub"),
-    (["bayes", "nowhere"], "neither here nor to be had"),
+    (["bayes", "nowhere"], "neither on this machine nor on the"),
     (["tunnel", "fidelity", "nowhere.gguf"], "There is no nowhere.gguf"),
     (["tunnel", "train", "hm"], "There is no tunnel 'hm': did you mean 'hmm'?"),
     (["tunnel", "train", "hmm", "--satates", "3"], "no option --satates"),

@@ -151,7 +151,7 @@ def test_one_check_does_not_cost_the_others(models, capsys, monkeypatch, folder)
 
 
 def test_mistakes_get_one_sentence(runs, capsys, folder):
-    assert "neither here nor to be had" in mistake(capsys, "nowhere", "--out", "p.html")
+    assert "neither on this machine nor on the" in mistake(capsys, "nowhere", "--out", "p.html")
     assert "the zoo has" in mistake(capsys, "zoo:elephant")
     assert "no step 99" in mistake(capsys, runs / "lstm", "--step", "99")
     assert "64 or more" in mistake(capsys, runs / "lstm", "--sequences", "3")

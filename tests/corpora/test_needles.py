@@ -369,3 +369,10 @@ def test_bad_depths(depths):
 def test_bad_samples():
     with pytest.raises(CorpusError, match="samples must be 1 or more"):
         PASSKEY.prompts(128, samples=0)
+
+
+@pytest.mark.parametrize(("length", "samples"), [(2**31, 1), (2**20, 257)])
+def test_more_tokens_than_memory_holds_are_refused_before_one_is_made(length, samples):
+    maker = NeedleMaker(load_tokenizer("words"))
+    with pytest.raises(CorpusError, match="are more than the 268,435,456 tokens that are made at"):
+        maker.prompts(length, [0.5], samples)

@@ -240,5 +240,5 @@ def test_impossible_numbers_are_refused(wrong):
 
 
 def test_nan_is_refused():
-    with pytest.raises(ValueError, match="logits hold NaN"):
+    with pytest.raises(ValueError, match="logits contain NaN"):
         measure(lambda inputs: torch.full((*inputs.shape, 5), math.nan), Dice(), sequences=10)

@@ -52,7 +52,7 @@ def test_a_job_whose_process_died_is_tried_again_but_not_for_ever(tmp_path):
     assert jobs[0].done() and ended["unlucky"].failure is None
     assert not jobs[1].done()
     assert ended["cursed"].failure.sentence == (
-        "The process that did it was lost: it was killed, often for lack of memory."
+        "The process that ran it was lost: it was killed, often for lack of memory."
     )
     assert len(list(tmp_path.glob("cursed.began*"))) == 3
 

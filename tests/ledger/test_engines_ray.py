@@ -69,7 +69,7 @@ def test_a_worker_that_is_killed_loses_nothing(cluster, tmp_path):
 
 def test_a_worker_that_dies_every_time_is_reported(cluster, tmp_path):
     ended = finish([Errand(tmp_path, "cursed", dies=99)], Joined())
-    assert "The worker that did it was lost" in ended["cursed"].failure.sentence
+    assert "The worker that ran it was lost" in ended["cursed"].failure.sentence
 
 
 def test_the_driver_can_be_stopped_and_started_again(cluster, tmp_path, ctrl_c):

@@ -203,5 +203,11 @@ def test_no_two_parts_of_a_study_have_the_same_name():
         for tier in study.recipes:
             names = [job.name for job in plan([study], tier, Path(), 2)]
             assert len(set(names)) == len(names)
-            if isinstance(study, PartedStudy):
-                assert set(study.trainings(tier, 0)) <= set(study.parts(tier))
+
+
+def test_every_training_of_a_study_is_done_for_a_part_that_needs_it():
+    for study in all_studies():
+        for tier in study.recipes:
+            planned = {need for job in plan([study], tier, Path(), 1) for need in job.needs}
+            every = study.trainings(tier, 0).values()
+            assert planned == {training.folder.name for training in every}

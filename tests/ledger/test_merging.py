@@ -72,7 +72,7 @@ def test_the_same_seed_twice_with_other_numbers_is_refused(machines):
     (theirs / "measured" / "toy-full-3.json").write_text(copy)
     assert [own.seed for own in add_seeds(theirs, ours, find).known] == [3]
     change(theirs, which=3, numbers={"effect": 99.0, "many": []})
-    with pytest.raises(UserError, match="Seed 3 of toy is there twice, with different numbers"):
+    with pytest.raises(UserError, match="Seed 3 of toy exists twice with different numbers"):
         add_seeds(theirs, ours, find)
 
 

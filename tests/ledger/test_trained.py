@@ -5,12 +5,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from filelock import FileLock
 
 from bayesattn.claims import Tier
 from bayesattn.claims.registry import find_study
 from bayesattn.errors import UserError
 from bayesattn.files import parse
-from bayesattn.ledger.trained import TunnelTraining, rename_older_runs, require_possible
+from bayesattn.ledger.trained import WAIT, TunnelTraining, rename_older_runs, require_possible
 from bayesattn.models.architectures import Transformer
 from bayesattn.training import TrainConfig
 from bayesattn.tunnels import Bijection
@@ -36,6 +37,22 @@ def test_a_damaged_run_is_set_aside_and_trained_again(tmp_path, monkeypatch, cap
     assert "It was set aside as" in capsys.readouterr().err
     training.model()
     assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_another_process_trains_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("BAYESATTN_RUNS", str(tmp_path))
+    config = TrainConfig(steps=2, batch_size=4, threads=1)
+    training = TunnelTraining(Bijection(4), Transformer(layers=1, width=16, heads=2), config)
+    training.folder.mkdir(parents=True)
+    other = FileLock(training.folder / ".lock").acquire()
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        other.lock.release()  # the other one is done
+
+    monkeypatch.setattr("bayesattn.ledger.trained.time", SimpleNamespace(sleep=wait))
+    assert training.train().finished is not None and waits == [WAIT]
 
 
 def test_runs_of_older_versions_are_found_by_what_they_were_made_of(tmp_path, monkeypatch):
@@ -67,7 +84,7 @@ def trainings(name, tier):
 
 
 def test_quick_tiers_are_possible_and_cost_what_they_should():
-    found = trainings("bam-retrieval", Tier.QUICK)
+    found = trainings("bam-perplexity", Tier.QUICK)
     one = found[0].demand()
     longer = replace(found[0], config=replace(found[0].config, steps=2 * found[0].config.steps))
     assert longer.demand().operations == 2 * one.operations
@@ -87,5 +104,5 @@ def test_quick_tiers_are_possible_and_cost_what_they_should():
 def test_what_takes_days_or_does_not_fit_is_refused(monkeypatch, free, tier, sentence):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=free))
     with pytest.raises(UserError, match=sentence):
-        require_possible(trainings("bam-retrieval", tier), 2)
+        require_possible(trainings("bam-perplexity", tier), 2)
     require_possible([], 2)

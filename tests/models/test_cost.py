@@ -42,12 +42,23 @@ def test_a_window_costs_what_it_shows():
     assert cost(SIZES["tiny"](sliding_window=1000), 1000).forward == whole
 
 
+@pytest.mark.parametrize(("length", "prior"), [(128, "ggd"), (129, "ggd"), (128, "uniform")])
+def test_auto_writes_every_score_out_where_keys_are_few(length, prior):
+    auto, dense, strided = (
+        cost(SIZES["tiny"](prior=prior, kernel=kernel), length)
+        for kernel in ("auto", "dense", "strided")
+    )
+    assert auto == (dense if (length, prior) == (128, "ggd") else strided)
+    assert dense.forward - strided.forward == 2 * 128 * 3 * length**2
+    assert dense.activations - strided.activations == 4 * 8 * 3 * length**2
+
+
 def test_costs_grow_as_they_should():
     config = SIZES["tiny"]()
     one, two = cost(config, 128, 4), cost(config, 128, 8)
     assert two.forward == 2 * one.forward and two.state == one.state
     assert cost(config, 128, 4, "bf16").memory < one.memory
-    assert cost(config, 256, 2).forward > one.forward  # as many tokens, more pairs
+    assert cost(config, 512, 1).forward > one.forward  # as many tokens, more pairs
     for method in METHODS:
         short, long = (attention_cost(method, config, n) for n in (1024, 4096))
         assert long.operations == 16 * short.operations

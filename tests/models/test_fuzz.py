@@ -1,6 +1,6 @@
 """Cached decoding is the full forward: random models, caches, windows, padding and cuts.
 
-FUZZ_CASES=5000 tries more of them than the few hundred of everyday.
+`make torture` tries 1,000 of them, FUZZ_CASES=5000 as many as it says.
 """
 
 import itertools
@@ -16,8 +16,9 @@ from bayesattn.evals.memory import windows
 from bayesattn.evals.room import Room
 from bayesattn.models import retrofit
 from tests.models.common import PRIOR_NAMES, SSMAX, tiny_model, tokens
+from tests.robust.common import count
 
-CASES, PARTS = int(os.environ.get("FUZZ_CASES", "400")), 4
+CASES, PARTS = int(os.environ.get("FUZZ_CASES", count(400, 1000))), 4
 CACHES = ("dynamic", "keeps all", "static", "room")
 EXEMPT_AND_PADDED = "forgets which keys of a left-padded batch are exempt"
 

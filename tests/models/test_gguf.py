@@ -19,12 +19,13 @@ from bayesattn.models.plan import plan
 from bayesattn.probes.llm.selfcheck import check_prompts
 from bayesattn.probes.llm.subject import load
 from tests.probes.llm.files import save_gguf, tiny_model
+from tests.robust.common import count
 
 TEXT = "a small prompt"
 OWN = ("_name_or_path", "dtype", "_attn_implementation", "quantization_config", "architectures")
 """Of a config: where it comes from and how it was loaded."""
 MIB = 1 << 20
-SEEDS = range(300)
+SEEDS = range(count(300, 500))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_a_file_that_was_not_fetched_whole(tmp_path):
         (3, "it is no .gguf file"),
         (30, "its counts reach beyond its end"),
         (len(whole) // 20, "beyond its end|ends early"),
-        (len(whole) - 99, "its tensors reach beyond its end: it was not fetched whole"),
+        (len(whole) - 99, "its tensors reach beyond its end: it was not downloaded completely"),
     ):
         (tmp_path / "cut.gguf").write_bytes(whole[:end])
         with pytest.raises(HeaderError, match=reason):

@@ -1,6 +1,7 @@
 """Models are found, planned and loaded from wherever they are, without the network."""
 
 import json
+import logging
 import socket
 import sys
 
@@ -95,7 +96,7 @@ def test_files_of_safetensors(folder, tmp_path):
 
 def test_precision(folder):
     assert load(str(folder), dtype="bfloat16").model.dtype == torch.bfloat16
-    with pytest.raises(SourceError, match="no dtype 'int8' here: it is one of float32"):
+    with pytest.raises(SourceError, match="Unknown dtype 'int8': choose one of float32"):
         load(str(folder), dtype="int8")
 
 
@@ -125,7 +126,7 @@ def test_one_layer_at_a_time(folder, tmp_path, packed):
     assert less == 4 * inner * (len(streamed.model.model.layers) - 1)
     with pytest.raises(SourceError, match="only weights in .safetensors files"):
         load(str(packed), streamed=True)
-    with pytest.raises(SourceError, match="Fresh weights are in no file"):
+    with pytest.raises(SourceError, match="Fresh weights are not in a file"):
         load(str(small), streamed=True, random_init=0)
 
 
@@ -149,7 +150,7 @@ def test_folders_of_gguf(packed, tmp_path):
         find(str(tmp_path))
     (tmp_path / "a.gguf").write_bytes(b"not a model, but long enough for a header of a file")
     with pytest.raises(
-        SourceError, match="cannot be read: it is no .gguf file. Fetch the file once more."
+        SourceError, match="cannot be read: it is no .gguf file. Download the file again."
     ):
         load(str(tmp_path / "a.gguf"))
 
@@ -247,7 +248,7 @@ def test_no_room(folder, monkeypatch):
     config = AutoConfig.for_model("llama")
     huge = planning.describe(config, "huge")
     assert huge.parameters == 6_738_415_616 and huge.memory > 25 * GIBIBYTE
-    with pytest.raises(SourceError, match="read it layer by layer with --stream, free some"):
+    with pytest.raises(SourceError, match="layer by layer with `bayesattn probe --stream`, free"):
         huge.require_room()
 
 
@@ -257,6 +258,7 @@ def test_half_the_memory_where_there_is_no_more(folder, monkeypatch):
     for free, dtype in ((whole, "float32"), (half, "bfloat16")):
         monkeypatch.setattr(planning, "free_memory", lambda _, free=free: free)
         assert planning.fitting_plan(source).dtype == dtype
+        assert load(source, dtype=None).model.dtype == getattr(torch, dtype)
     with pytest.raises(SourceError, match="load it in bfloat16"):
         planning.fitting_plan(source, dtype="float32")
     monkeypatch.setattr(planning, "free_memory", lambda _: half - 1)
@@ -307,7 +309,7 @@ def test_weights_that_are_missing(folder, tmp_path):
     changed(folder, cut)
     (cut / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:999])
     for name in (cut, cut / "model.safetensors"):
-        with pytest.raises(SourceError, match="cannot be read .* get it once more"):
+        with pytest.raises(SourceError, match="cannot be read .* download it again"):
             load(str(name))
     wide = changed(folder, tmp_path / "wide", intermediate_size=1 << 20)
     with pytest.raises(SourceError, match="weights or more, and its files .* not belong together"):
@@ -341,7 +343,7 @@ def test_models_that_do_not_continue_text(folder, tmp_path):
         model_type="mine",
         auto_map={"AutoConfig": "mine.Mine", "AutoModelForCausalLM": "mine.MineLM"},
     )
-    with pytest.raises(SourceError, match="needs code of its own, which is never run"):
+    with pytest.raises(SourceError, match="needs its own code, which is never run"):
         load(remote)
     unknown = changed(folder, tmp_path / "unknown", model_type="nobody-knows")
     with pytest.raises(SourceError, match="cannot be loaded .*nobody-knows"):
@@ -350,7 +352,7 @@ def test_models_that_do_not_continue_text(folder, tmp_path):
 
 def test_models_of_the_hub(monkeypatch):
     """Missing and gated ones, as transformers reports them; never the network in a test."""
-    with pytest.raises(SourceError, match="neither here nor to be had from the Hugging Face hub"):
+    with pytest.raises(SourceError, match="neither on this machine nor on the Hugging Face hub"):
         load("nobody/nothing")
 
     def gated(*_, **__):
@@ -376,7 +378,7 @@ def test_a_hub_out_of_reach_is_asked_once(monkeypatch):
         raise TimeoutError
 
     monkeypatch.setattr(hugging_face, "get_hf_file_metadata", connect)
-    with pytest.raises(SourceError, match="neither here nor to be had"):
+    with pytest.raises(SourceError, match="neither on this machine nor on the"):
         hugging_face.fetch(find("owner/model"), missing)
     assert [options["local_files_only"] for options in asked] == [True]
     assert connected == [
@@ -415,3 +417,11 @@ def test_prompts_as_text(folder):
     wordless = type(subject)(subject.model, None, subject.plan, subject.parts, "wordless")
     with pytest.raises(ValueError, match="wordless has no tokenizer: pass prompts as tokens"):
         wordless.encode("a")
+
+
+def test_the_hub_says_nothing_itself():
+    """It answers those who do not log in with a warning, which would stand before our sentence."""
+    hub = logging.getLogger("huggingface_hub.utils._http")
+    with hugging_face.quiet():
+        assert not hub.isEnabledFor(logging.WARNING)
+    assert hub.isEnabledFor(logging.WARNING)

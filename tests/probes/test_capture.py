@@ -31,8 +31,8 @@ def test_capture_checks_itself(name):
 
 @pytest.mark.parametrize("name", ["uniform", "ggd", "exempt", "window"])
 def test_other_kernels_are_checked_against_the_definition(name):
-    """From 64 keys on attention is not computed the way it is captured."""
-    long = HMM(3, 3, 70)
+    """From 129 keys on attention is not computed the way it is captured."""
+    long = HMM(3, 3, 130)
     found = check_capture(model_of(name, long), inputs_of(long, 2))
     assert found.good and found.differences["rows times values"] < 5e-6
 

@@ -188,7 +188,7 @@ def test_what_has_no_keys():
         measure_keys(model_of("lstm", BIJECTION), BIJECTION, held_out(BIJECTION, 16))
     with pytest.raises(ValueError, match="too few to tell from chance, take 4 or more"):
         measure_keys(model_of("ggd", Bijection(3)), Bijection(3), held_out(Bijection(3), 16))
-    with pytest.raises(ValueError, match="some keys never came up"):
+    with pytest.raises(ValueError, match="some keys never occurred"):
         measure_keys(
             model_of("ggd", Bijection(20, 5)), Bijection(20, 5), held_out(Bijection(20, 5), 1)
         )

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import os
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,15 +13,11 @@ from torch.nn.functional import logsigmoid
 from bayesattn import SSMax, attend
 from bayesattn.attention import LogTemperature
 from bayesattn.priors import PRIORS, Sink, make_prior
+from tests.robust.common import TORTURE
 
-LONG = os.environ.get("BAYESATTN_TORTURE") == "1"
 SIZES = (1, 1, 2, 3, 5, 7, 16, 31, 33, 64, 65, 66, 100, 130)
 HUGE = (1e6, 1e12, 1e18, 3e19, 1e25, 1e37)
 EPS = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8}
-
-
-def count(quick: int, torture: int) -> int:
-    return torture if LONG else quick
 
 
 @dataclass
@@ -160,7 +155,9 @@ def some_call(seed: int, *, ordinary: bool = False) -> Call:
         more["scale"] = draw.choice([0.0, 0.01, 1.0, -0.7])
     choices = ["auto", "auto", "auto", "strided", "strided", "dense", "blocked"]
     more["kernel"] = draw.choice(choices)
-    if LONG and not call.grad and not draw.randrange(50):  # takes a second where none compiles it
+    if (
+        TORTURE and not call.grad and not draw.randrange(50)
+    ):  # takes a second where none compiles it
         more["kernel"] = "flex"
     more["skip"] = draw.random() < 0.7
     if more["kernel"] in ("auto", "strided") and draw.random() < 0.1:

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -124,6 +125,22 @@ def there(folder):
     return sorted((path.name, path.stat().st_size) for path in paths)
 
 
+def until_it_works(pid, folder):
+    """Wait until something is written but locks, which takes an engine seconds, or all is done."""
+
+    def written():
+        return {path for path in folder.rglob("*") if not path.name.startswith(".lock")}
+
+    before = written()
+    with suppress(OSError):  # it just moved a folder
+        while written() == before and not ended(pid):
+            time.sleep(0.002)
+
+
+def ended(pid):
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def main(folder, seed, wanted):
     torch.set_num_threads(1)
     found = {}
@@ -138,15 +155,19 @@ def main(folder, seed, wanted):
 
 def killed(kind, folder, kills, seed):
     work, chance = KINDS[kind](kind), random.Random(seed)
+    pid = live(work, folder / "whole")
+    until_it_works(pid, folder / "whole")
     start = time.perf_counter()
-    assert wait(live(work, folder / "whole")) == 0
+    assert wait(pid) == 0
     duration = time.perf_counter() - start
     moments, endings, survived = [], [], 0
     while len(moments) < kills:
         life = folder / f"life-{len(endings)}"
         for _ in range(chance.randint(1, min(DEATHS, kills - len(moments)))):
             pid = live(work, life)
-            time.sleep(chance.uniform(0.05, 0.9) * duration)
+            if chance.random() < 0.9:  # else it may die before
+                until_it_works(pid, life)
+            time.sleep(chance.uniform(0, 0.9) * duration)
             os.kill(pid, signal.SIGKILL)
             if wait(pid) == -signal.SIGKILL:
                 moments.append(there(life))

@@ -9,7 +9,8 @@ import torch
 from bayesattn.attention import attend, posterior
 from bayesattn.priors import Laplace
 from tests.attention.scenes import small_chunks
-from tests.robust.calls import Call, allowed, count, some_call
+from tests.robust.calls import Call, allowed, some_call
+from tests.robust.common import count
 
 PARTS = 10
 CALLS = count(2000, 10_000)

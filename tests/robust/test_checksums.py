@@ -45,6 +45,15 @@ def test_a_field_after_the_checksum_is_a_change():
         files.parse(text[:-1] + ', "b": 2}')
 
 
+def test_what_was_set_aside_before_is_kept(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for text in ("first", "second"):
+        path.write_text(text)
+        files.aside(path)
+    found = {own.name: own.read_text() for own in tmp_path.iterdir()}
+    assert found == {"metrics.aside-1.jsonl": "first", "metrics.aside-2.jsonl": "second"}
+
+
 @pytest.mark.parametrize("moment", ["fsync", "replace"])
 def test_a_killed_or_failed_write_leaves_what_was_there(tmp_path, moment, monkeypatch):
     path = tmp_path / "config.json"

@@ -6,15 +6,18 @@ import shutil
 import struct
 
 import pytest
+import torch
 from safetensors import safe_open
 
 from bayesattn.claims import Tier
-from bayesattn.errors import UserError
+from bayesattn.errors import DamagedCheckpointError, UserError
 from bayesattn.files import parse
 from bayesattn.ledger.ledger import NAME, add_record
 from bayesattn.models.open import open_language
 from bayesattn.report.page import write_page
 from bayesattn.runs import Run
+from bayesattn.runs.checkpoint import read_checkpoint, save_checkpoint
+from bayesattn.source import INDEX
 from tests.ledger.toy import run_study, toy
 from tests.robust.common import count, run
 from tests.robust.test_corruption import exhibits
@@ -142,6 +145,24 @@ def test_code_beside_a_local_model_is_never_run(model, tmp_path):
         assert not trace.exists()
 
 
+@pytest.mark.parametrize("name", ["../secret.safetensors", "{parent}/secret.safetensors", 3])
+def test_weights_outside_the_folder_of_a_model_are_not_read(model, name):
+    weights = model / "model.safetensors"
+    with safe_open(weights, "pt") as file:
+        names = list(file.keys())
+    shutil.copy(weights, model.parent / "secret.safetensors")
+    weights.rename(model / "model-00001-of-00001.safetensors")
+    named = str(name).format(parent=model.parent) if isinstance(name, str) else name
+    for place in ("model-00001-of-00001.safetensors", named):
+        index = {"metadata": {}, "weight_map": dict.fromkeys(names, place)}
+        (model / INDEX).write_text(json.dumps(index))
+        if place != named:
+            open_language(model)
+            continue
+        with pytest.raises(UserError, match="which is no file beside it: get it once more"):
+            open_language(model)
+
+
 def strangers_ledger(folder, file):
     study = toy("toy", exhibits=exhibits)
     add_record(folder / NAME, run_study(study, Tier.FULL, folder))
@@ -175,6 +196,17 @@ def test_a_link_out_of_a_run_is_neither_read_nor_written(tmp_path, name):
     with pytest.raises(UserError, match="is a link to a file outside the run"):
         Run.open(own.folder)
     assert SECRET in secret.read_text()
+
+
+def test_a_checkpoint_that_names_files_elsewhere_is_damaged(tmp_path):
+    save_checkpoint(tmp_path / "checkpoints", 1, {"model": {"w": torch.ones(2)}}, {})
+    folder = tmp_path / "checkpoints" / "step-000001"
+    state = parse((folder / "state.json").read_text())
+    shutil.copy(folder / "model.safetensors", tmp_path / "secret.safetensors")
+    state["sha256"]["../../secret.safetensors"] = state["sha256"]["model.safetensors"]
+    (folder / "state.json").write_text(json.dumps(state))
+    with pytest.raises(DamagedCheckpointError, match="it is no state"):
+        read_checkpoint(tmp_path / "checkpoints", 1)
 
 
 @pytest.mark.slow

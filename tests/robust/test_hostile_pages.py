@@ -48,7 +48,7 @@ def of_a_ledger(folder):
     claim = replace(claim, statements=(statement(**words),))
     good = toy("good", exhibits=exhibits)
     bad = toy("bad", measure=crash)
-    type(good).claim, type(bad).claim = replace(claim, id="good"), replace(claim, id="bad")
+    type(good).claim, type(bad).claim = replace(claim, id=ATTACKS[3]), replace(claim, id="bad")
     return render(
         Ledger({s.claim.id: run_study(s, Tier.FULL, folder) for s in (good, bad)}), folder
     )

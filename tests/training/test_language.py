@@ -228,7 +228,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model(tmp_path):
 
 def test_neither_run_nor_model():
     with pytest.raises(
-        ValueError, match="is neither here nor to be had from the Hugging Face hub"
+        ValueError, match="is neither on this machine nor on the Hugging Face hub"
     ) as error:
         open_language("nowhere/at-all")
     assert "\n" not in str(error.value)

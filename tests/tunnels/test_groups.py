@@ -173,7 +173,7 @@ def test_equal_beliefs_go_to_the_first():
         ("D4", "group must be S5, Z5 or the like, or rows of a multiplication table"),
         ("0 1; 1", "as many columns as rows"),
         ("0 1; 1 2", "not a group: products must be elements, 0 to 1"),
-        ("1 0; 1 0", "not a group: no element leaves all others as they are"),
+        ("1 0; 1 0", "not a group: it has no identity element"),
         ("0 1 2; 1 1 1; 2 1 0", "not a group: an element has no inverse"),
         (
             "0 1 2 3 4; 1 0 3 4 2; 2 4 0 1 3; 3 2 4 0 1; 4 3 1 2 0",

@@ -155,5 +155,5 @@ def test_bad_settings_are_refused_in_one_sentence():
     with pytest.raises(ValueError, match="probabilities of told must add up to 1"):
         Told(5, (((1.5, -0.5), (0.5, 0.5)),))
     apart = (((0.5, 0.0), (0.0, 0.3)), ((0.5, 0.0), (0.0, 0.7)))
-    with pytest.raises(ValueError, match="states of told fall into parts that never meet"):
+    with pytest.raises(ValueError, match="states of told fall into unconnected parts"):
         Told(5, apart)

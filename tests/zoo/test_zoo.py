@@ -149,7 +149,8 @@ def test_shipping_a_language_model(tmp_path):
         ("tiny", {"length": 64}, {"seed": 3, "threads": 1, "betas": (0.8, 0.9)}),
         ("published", {"prior": "laplace", "ssmax": False}, {"optimizer": "adamw", "lr": 1e-3}),
         ("published", {"prior_options": {"init": "mixed"}}, {"steps": 7, "dynamics": True}),
-        ("tiny", {"ssmax_horizon": None, "global_layers": [0, 2]}, {"prior_lr": None}),
+        ("tiny", {"ssmax_horizon": None, "global_layers": [0, 2]}, {}),
+        ("tiny", {}, {"prior_lr": None}),
     ],
 )
 def test_a_language_command_is_read_back_as_what_it_was_made_from(recipe, language, training):

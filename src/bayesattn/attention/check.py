@@ -1,4 +1,4 @@
-"""What `attend` refuses, each with one sentence that names the fix. Values are read on CPU only."""
+"""Argument checks of `attend`: one sentence each, with the fix. Values are checked on CPU only."""
 
 import math
 
@@ -15,12 +15,12 @@ _DTYPES = frozenset((torch.float32, torch.float64, torch.bfloat16))
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
-    if not _fit(q, k, v):
+    if not fit(q, k, v):
         _complain(q, k, v)
 
 
-def _fit(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether `_complain` would say nothing of CPU tensors; in a decode step it takes too long."""
+def fit(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """A fast test whether CPU tensors are valid; `_complain` is too slow for a decode step."""
     shape, keys = q.shape, k.shape
     return (
         len(shape) == 4
@@ -166,7 +166,7 @@ def check_forget(q: Tensor, forget: Tensor | None, end: int) -> None:
         if not (bool(most <= 0) and bool(least > -torch.inf)):
             raise ValueError(
                 "forget holds logarithms of gates between 0 and 1, so finite numbers up to 0; "
-                "take logsigmoid of what a layer puts out"
+                "take logsigmoid of a layer's output"
             )
 
 

@@ -1,25 +1,30 @@
-"""Decoding: one query on the keys before it, with nothing computed twice.
+"""Decoding: one query and the keys before it, with nothing computed twice.
 
     score_j = scale · c_n q·k_j + c_n t[n-1-j]      n keys up to the query, c_n the temperature
 
-The table t is kept reversed, so that the prior of every step is a view of it, and the temperatures
-of all lengths lie beside it (`prepared.py`). The query heads that share a key head are rows of one
-product.
+The table t is stored in reverse order, so the prior of every step is a view of it. The temperatures
+of all lengths are stored, too (`prepared.py`). The query heads that share a key head are rows of
+one product.
 
 Shapes: B batch, G key/value heads, R query heads of each, n keys, D head width.
 """
+
+import math
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from bayesattn.attention import check, extremes
+from bayesattn.attention.log_temperature import LogTemperature
 from bayesattn.attention.prepared import Table, Temperatures
 from bayesattn.attention.ssmax import SSMax
 from bayesattn.attention.visibility import Visibility
+from bayesattn.checks import readable
 from bayesattn.priors import Prior, Uniform
 
-Place = tuple[int, Tensor | None, int | None, int]
-"""Keys up to and including the query's own, padding, window and exempt keys as of `attend`."""
+Place = tuple[int | None, Tensor | None, int | None, int]
+"""Offset of the query, padding, window and exempt keys as of `attend`."""
 # Keys from which on two products and a softmax beat flash attention of one sequence, and where a
 # temperature scales all scores: flash attention would have both its query and its bias scaled.
 _MANY, _MANY_SCALED = 2048, 1024
@@ -29,26 +34,43 @@ def attend_one(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    prior: Prior | None,
-    ssmax: SSMax | None,
+    prior: Prior | Tensor | None,
+    ssmax: SSMax | LogTemperature | Tensor | None,
     place: Place,
     scale: float | None,
 ) -> Tensor | None:
     """Output [B, H, 1, D] of one query per sequence, on a CPU and without gradients.
 
-    The arguments are those of `attend`. None where nothing can be prepared, or something does not
-    fit: then a kernel does it, or complains.
+    The arguments are those of `attend`. None if nothing can be prepared, or an argument is
+    invalid or not finite: then a kernel computes the step, or refuses. At a thousand keys each call
+    of torch takes a fiftieth of the time of attention, so there are few calls and few checks.
     """
-    end, padding, window, exempt = place
+    if not readable(q) or q.dim() != 4 or q.shape[2] != 1 or not check.fit(q, k, v):
+        return None
+    offset, padding, window, exempt = place
     batch, heads, _, width = q.shape
-    groups = k.shape[1]
+    _, groups, keys, _ = k.shape
+    end = keys if offset is None else offset + 1
+    if not 0 < end <= keys or exempt < 0 or (window is not None and window < 1):
+        return None
+    if scale is not None and not 0 < scale < math.inf:
+        return None
+    if not (prior is None or isinstance(prior, Prior)):
+        return None
+    if not (ssmax is None or isinstance(ssmax, SSMax)):
+        return None
+    if torch.is_grad_enabled() and _learns(q, k, v, prior, ssmax):
+        return None
+    if padding is not None:
+        check.check_first(q, end, None, padding)
+
     first = 0 if window is None or window >= end else end - window
     table = bias = factor = None
     if prior is not None and type(prior) is not Uniform:
         table = Table.of(prior, q, groups, end - first)
         if table is None:
             return None
-        bias = table.reversed.narrow(3, table.length - end + first, end - first)
+        bias = None if table.flat and not exempt else table.nearest(end - first)
     if ssmax is not None:
         kind = (q.dtype, groups, window, exempt)
         kept = Temperatures.of(ssmax, prior, table, kind, q, end)
@@ -58,25 +80,37 @@ def attend_one(
             factor = kept.factors[min(end, kept.length) - 1]
         else:
             factor = kept.factors[(end - 1 - padding).clamp(0, kept.length - 1)]
-    if first or end < k.shape[2]:
+    # a view by its strides takes half the time of a slice
+    step = k.stride()
+    newest = k.as_strided((batch, groups, 1, width), step, k.storage_offset() + (end - 1) * step[2])
+    if first or end < keys:
         k, v = k[:, :, first:end], v[:, :, first:end]
-    rows = q if groups == heads else q.view(batch, groups, -1, width)
-    if factor is not None and (bias is None or _content_only(ssmax)):
-        rows, factor = _times(rows, factor), None
+    rows = hot = q if groups == heads else q.view(batch, groups, -1, width)
+    of_content = ssmax is not None and ssmax.scope == "content"
+    if factor is not None and (bias is None or of_content):
+        hot, factor = _times(rows, factor), None
     if padding is not None:
-        out = _padded(rows, k, v, bias, factor, (end, first, padding, exempt), scale)
-        return out.view(q.shape)
-    if bias is not None and exempt > first:
-        bias = bias.clone()
-        bias[..., : exempt - first] = 0.0
-    many = _MANY if factor is None else _MANY_SCALED
-    if bias is not None and batch == 1 and end - first >= many and q.element_size() > 2:
-        out = _products(rows, k, v, bias, factor, scale)
+        out = _padded(hot, k, v, bias, factor, (end, first, padding, exempt), scale)
     else:
-        if factor is not None and bias is not None:
-            rows, bias = _times(rows, factor), bias * factor
-        out = scaled_dot_product_attention(rows, k, v, bias, scale=scale)
-    return out if groups == heads else out.view(q.shape)
+        if bias is not None and exempt > first:
+            bias = bias.clone()
+            bias[..., : exempt - first] = 0.0
+        many = _MANY if factor is None else _MANY_SCALED
+        if bias is not None and batch == 1 and end - first >= many and q.element_size() > 2:
+            out = _products(hot, k, v, bias, factor, scale)
+        else:
+            if factor is not None and bias is not None:
+                hot, bias = _times(hot, factor), bias * factor
+            out = scaled_dot_product_attention(hot, k, v, bias, scale=scale)
+    if not extremes.ordinary_rows(rows, newest, out):
+        return None
+    return out.view(q.shape)
+
+
+def _learns(q: Tensor, k: Tensor, v: Tensor, prior: Prior | None, ssmax: SSMax | None) -> bool:
+    modules = (module for module in (prior, ssmax) if module is not None)
+    inputs = (q, k, v, *(x for module in modules for x in module.parameters()))
+    return any(x.requires_grad for x in inputs)
 
 
 def _products(
@@ -84,11 +118,10 @@ def _products(
 ) -> Tensor:
     """The same for one sequence, written out: its scores are few."""
     alpha = q.shape[3] ** -0.5 if scale is None else scale
-    bias, q, k, v = (x.squeeze(0) for x in (bias, q, k, v))
-    scores = torch.baddbmm(bias, q, k.mT, alpha=alpha)
+    scores = torch.baddbmm(bias[0], q[0], k[0].mT, alpha=alpha)
     if factor is not None:
         scores.mul_(factor)
-    return torch.bmm(scores.softmax(-1), v).unsqueeze(0)
+    return torch.bmm(scores.softmax(-1), v[0])
 
 
 def _padded(
@@ -109,17 +142,13 @@ def _padded(
         bias = bias.masked_fill(seen.exempted(q.device)[..., first:], 0.0)
     if factor is not None:
         q, bias = _times(q, factor), bias * factor
-    # masked last: -inf times a temperature of 0 is no number
+    # masked last: -inf times a temperature of 0 is NaN
     bias = bias.masked_fill(~seen.mask(q.device)[..., first:], float("-inf"))
     out = scaled_dot_product_attention(q, k, v, bias, scale=scale)
     return out.masked_fill((padding >= end)[:, None, None, None], 0.0)
 
 
 def _times(q: Tensor, factor: Tensor) -> Tensor:
-    """Queries times their temperature, as wide as they are."""
+    """Queries times their temperature, in the dtype of the queries."""
     hot = q * factor
     return hot if hot.dtype is q.dtype else hot.to(q.dtype)
-
-
-def _content_only(ssmax: SSMax | None) -> bool:
-    return ssmax is not None and ssmax.scope == "content"

@@ -1,9 +1,9 @@
-"""Numbers that are too large for float32, and inputs that are none.
+"""Numbers that are too large for float32, and inputs that are NaN or infinite.
 
-Finite inputs have a finite output. Where q·k may pass 3·10³⁸, attention is computed once more in
-float64. A row is NaN if its query, or a key or a value that it sees, is NaN or infinite; all other
-rows are what they would be without these. Values are looked at on a CPU only, and where no compiler
-and no transform of torch.func stands between us and them.
+Finite inputs give a finite output. If q·k may exceed 3·10³⁸, attention is computed again in
+float64. A row is NaN if its query, or a key or value that it sees, is NaN or infinite. All other
+rows are the same as without these inputs. Values are checked on a CPU only, and neither under a
+compiler nor inside a transform of torch.func.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -24,21 +24,21 @@ _ROOM = 1e4  # what temperatures and sums may add to a product of norms
 
 @torch.no_grad()
 def ordinary(q: Tensor, k: Tensor, scale: float, *others: Tensor) -> bool:
-    """Whether all are finite, and no q·k can have overflowed: it is at most |q| |k|."""
+    """Whether all inputs are finite and no q·k, at most |q| |k|, can have overflowed."""
     wide = torch.promote_types(q.dtype, torch.float32)
     queries, keys = (torch.linalg.vector_norm(x, dtype=wide) for x in (q, k))
     most = queries * keys * (max(abs(scale), 1.0) * _ROOM)
     return math.isfinite(sum((x.sum() for x in others), most).item())
 
 
-def ordinary_row(q: Tensor, newest: Tensor, out: Tensor) -> bool:
-    """Whether all are finite; older keys were new ones before.
+def ordinary_rows(q: Tensor, newest: Tensor, out: Tensor) -> bool:
+    """Whether queries and output [(B,) G, R, D] and the newest keys [B, G, 1, D] all are finite.
 
-    Where all scores are NaN, torch's flash attention returns 0: the output alone does not tell.
+    Older keys were checked in earlier steps. If all scores are NaN, torch's flash attention
+    returns 0, so the output alone does not show it.
     """
-    # NaN and infinity times anything is one of the two, also within a sum
-    both = torch.dot(q.reshape(-1), out.reshape(-1))
-    return math.isfinite(both.item()) and math.isfinite(newest.sum().item())
+    # a product with NaN or infinity is NaN or infinite, and so is a sum that contains it
+    return math.isfinite(torch.dot(q.reshape(-1), (newest + out).reshape(-1)).item())
 
 
 def finite(*tensors: Tensor) -> bool:
@@ -47,15 +47,15 @@ def finite(*tensors: Tensor) -> bool:
 
 def cleaned(*tensors: Tensor) -> list[Tensor]:
     """The tensors in float64, with 0 for vectors that are not finite."""
-    return [x.masked_fill(~_sound(x)[..., None], 0.0).double() for x in tensors]
+    return [x.masked_fill(~_all_finite(x)[..., None], 0.0).double() for x in tensors]
 
 
 def spoilt(q: Tensor, k: Tensor, v: Tensor, parts: Sequence[Visibility]) -> Tensor:
-    """[B, H, T] NaN in rows that read what is not finite, 0 in the others."""
-    bad = repeat_heads((~(_sound(k) & _sound(v)))[..., None], q.shape[1])[..., 0]
+    """[B, H, T] NaN in rows that read a NaN or infinite vector, 0 in the others."""
+    bad = repeat_heads((~(_all_finite(k) & _all_finite(v)))[..., None], q.shape[1])[..., 0]
     before = torch.nn.functional.pad(bad.long().cumsum(-1), (1, 0))
     found: list[Tensor] = []
-    queries = (~_sound(q)).split([seen.num_queries for seen in parts], dim=2)
+    queries = (~_all_finite(q)).split([seen.num_queries for seen in parts], dim=2)
     for own, seen in zip(queries, parts, strict=True):
         last = seen.positions(q.device).expand(q.shape[0], -1)
         start = torch.zeros_like(last) if seen.first is None else seen.first
@@ -69,12 +69,12 @@ def spoilt(q: Tensor, k: Tensor, v: Tensor, parts: Sequence[Visibility]) -> Tens
     return torch.zeros((), dtype=q.dtype).masked_fill(torch.cat(found, 2), math.nan)
 
 
-def _sound(x: Tensor) -> Tensor:
+def _all_finite(x: Tensor) -> Tensor:
     return x.detach().isfinite().all(-1)
 
 
 def refuse_second(name: str) -> Callable[[Tensor], None]:
-    """A hook on an output that refuses to differentiate its gradient."""
+    """A hook on an output that refuses second derivatives."""
 
     def hook(_: Tensor) -> None:
         if torch.is_grad_enabled():  # create_graph=True

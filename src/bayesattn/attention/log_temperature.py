@@ -3,8 +3,8 @@
     factor_i = 1 + a · ln(floor(n_i / n0) + 1)        LogTemperature, not learned (Llama 4)
     factor_i = 1 + a[h] · ln(max(n_i / n0, 1))        HeadTemperature
 
-n_i is the number of keys that query i sees. Below n0 keys nothing changes; from there on the factor
-rises in steps. Llama 4 takes a = 0.1 and n0 = 8,192 in its layers without positions.
+n_i is the number of keys that query i sees. The factor is 1 below n0 keys. Beyond, the first
+formula rises in steps. Llama 4 has a = 0.1 and n0 = 8,192 in its layers without positions.
 """
 
 import math
@@ -18,7 +18,7 @@ from bayesattn.checks import at_least
 class LogTemperature(nn.Module):
     """The content of a query that sees n keys times `1 + scale · ln(floor(n / start) + 1)`.
 
-    It has no parameters, and is the same in all heads.
+    It has no trained parameters, and all heads share it.
 
     Args:
         num_heads: query heads.
@@ -47,7 +47,7 @@ class LogTemperature(nn.Module):
 class HeadTemperature(LogTemperature):
     """The content times `1 + scale[h] · ln(max(n / start, 1))`, one learned number per head.
 
-    Up to `start` keys nothing changes, whatever the numbers are.
+    The factor is 1 up to `start` keys, for any `scale`.
     """
 
     scale: nn.Parameter
@@ -65,6 +65,6 @@ class HeadTemperature(LogTemperature):
 
 
 def check_scale(scale: float) -> None:
-    """Refuse what would turn scores round."""
+    """Refuse scales that would reverse the order of the scores."""
     if not 0 <= scale < math.inf:
-        raise ValueError(f"the scale of a log-temperature is a number from 0 on, not {scale}")
+        raise ValueError(f"the scale of a log-temperature must be at least 0, not {scale}")

@@ -6,7 +6,6 @@ Shapes: B batch, H query heads, G key/value heads, T queries, S keys, D head wid
 """
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from bayesattn.attention import check, extremes
-from bayesattn.attention.decoding import Place, attend_one
+from bayesattn.attention.decoding import attend_one
 from bayesattn.attention.kernels.blocked import blocked
 from bayesattn.attention.kernels.dense import Decomposed, dense
 from bayesattn.attention.kernels.dense import decompose as _decompose
@@ -24,7 +23,7 @@ from bayesattn.attention.kernels.gated import gated, rounding
 from bayesattn.attention.kernels.skipping import certified
 from bayesattn.attention.kernels.strided import strided
 from bayesattn.attention.rows import Stretch, stretches
-from bayesattn.attention.ssmax import AnyTemperature, SSMax
+from bayesattn.attention.ssmax import AnyTemperature
 from bayesattn.attention.terms import ScoreMod, Terms, table_of
 from bayesattn.attention.visibility import Visibility, first_visible
 from bayesattn.checks import readable, under_transforms
@@ -36,7 +35,8 @@ Kernel = Literal["auto", "dense", "strided", "flex", "blocked"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 AnyPrior = Prior | Tensor | None
 _FEW = 1 << 24  # scores that may be written out in float64
-_SMALL = 128  # keys up to which writing out every score is the quickest way on a CPU
+SMALL = 128
+"""Keys up to which writing out every score is the quickest way on a CPU."""
 
 
 class Certified(NamedTuple):
@@ -126,8 +126,8 @@ def attend(
         padding: [B] number of left-padding keys. Rows of padding give 0.
         offset: index of the first query among the keys; S - T by default. With a static cache the
             number of tokens already in it: rows beyond the last query are never read.
-        rows: [T] index of each query among the keys, increasing, if they do not follow each other:
-            the rows that somebody reads. The others are not computed.
+        rows: [T] index of each query among the keys, increasing, if they do not follow each other.
+            Other rows are not computed.
         window: number of most recent keys a query sees, itself included.
         exempt: number of leading keys (of each sequence or document) whose log-prior is 0 whatever
             their distance: headers, sinks and instructions are not far away.
@@ -145,14 +145,14 @@ def attend(
             `Certified`. CPU, inference only.
         decompose: return `Decomposed`, the factors of Theorem 1. Quadratic memory.
     """
-    check.check_tensors(q, k, v)
-    # first of all, since in a step of decoding everything else takes as long as attention
-    special = (forget, sink, score_mod, documents, rows, tolerance)
-    plain = q.shape[2] == 1 and all(one is None for one in special) and not decompose
-    if plain and kernel in ("auto", "strided") and readable(q):
-        place = (k.shape[2] if offset is None else offset + 1, padding, window, exempt)
-        if (out := _decode(q, k, v, prior, ssmax, place, scale)) is not None:
+    # before everything else: in a decode step, checks would take as long as attention
+    one = forget is None and sink is None and score_mod is None and documents is None
+    one = one and rows is None and tolerance is None and kernel in ("auto", "strided")
+    if one and not decompose:
+        place = (offset, padding, window, exempt)
+        if (out := attend_one(q, k, v, prior, ssmax, place, scale)) is not None:
             return out
+    check.check_tensors(q, k, v)
     if rows is None:
         parts = [Stretch(slice(None), k.shape[2] - q.shape[2] if offset is None else offset)]
     elif offset is None:
@@ -200,7 +200,7 @@ def attend(
         return found
     read = k[:, :, :end], v[:, :, :end]
     output = found if isinstance(found, Tensor) else found.output
-    # values that are not finite show in the output, unless their keys are left out
+    # NaN in a value shows in the output, unless its key is skipped
     others = (output, read[1]) if isinstance(found, Certified) else (output,)
     if extremes.ordinary(q, read[0], 1.0 if scale is None else scale, *others):
         return found
@@ -216,7 +216,7 @@ def _again(
     seen: list[Visibility],
     kernel: Kernel,
 ) -> _Result:
-    """The result in float64, NaN where an input is none; see `extremes`."""
+    """The result in float64, NaN where an input is NaN or infinite; see `extremes`."""
     read = k[:, :, : seen[-1].end], v[:, :, : seen[-1].end]
     sound, certified = extremes.finite(q, *read), isinstance(found, Certified)
     if not certified and (kernel == "flex" or q[..., 0].numel() * k.shape[2] <= _FEW):
@@ -225,7 +225,7 @@ def _again(
     made = compute(q_clean, k_clean, v_clean, kernel)
     if not extremes.finite(made if isinstance(made, Tensor) else made.output):
         raise ValueError(
-            "scores are infinite even in float64: scale q and k down, or see what score_mod returns"
+            "scores are infinite even in float64: scale q and k down, or check the score_mod"
         )
     lost = q.new_zeros(()) if sound else extremes.spoilt(q, *read, seen)
     if isinstance(made, Tensor):
@@ -248,7 +248,7 @@ def _attend(
     skip: bool,
     tolerance: float | None,
 ) -> Tensor | Certified:
-    """One stretch of queries, by the kernel that is asked for or fits best."""
+    """Attention of one stretch of queries, by the requested kernel or the best one."""
     inputs = (q, k, v, terms.table, terms.content, terms.decay, terms.sink)
     grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     kernel = _choose(kernel, q, terms, grad, tolerance)
@@ -270,7 +270,7 @@ def _computed(
     skip: bool,
     tolerance: float | None,
 ) -> Tensor | Certified:
-    """The same, by this kernel."""
+    """Attention of one stretch of queries by this kernel."""
     seen = terms.seen
     if kernel != "strided" and tolerance is None:
         return _KERNELS[kernel](q, k, v, terms)
@@ -302,41 +302,11 @@ def _joined(parts: list[Tensor | Certified | Decomposed]) -> Tensor | Certified 
     return torch.cat([part for part in parts if isinstance(part, Tensor)], dim=2)
 
 
-def _decode(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    prior: AnyPrior,
-    ssmax: AnyTemperature,
-    place: Place,
-    scale: float | None,
-) -> Tensor | None:
-    """One query from what is prepared, on a CPU and without gradients; None leaves it to others."""
-    end, padding, window, exempt = place
-    if not 0 < end <= k.shape[2] or exempt < 0 or (window is not None and window < 1):
-        return None
-    if scale is not None and not 0 < scale < math.inf:
-        return None
-    if not isinstance(prior, Prior | None) or not isinstance(ssmax, SSMax | None):
-        return None
-    if torch.is_grad_enabled():
-        modules = (module for module in (prior, ssmax) if module is not None)
-        inputs = (q, k, v, *(x for module in modules for x in module.parameters()))
-        if any(x.requires_grad for x in inputs):
-            return None
-    if padding is not None:
-        check.check_first(q, end, None, padding)
-    out = attend_one(q, k, v, prior, ssmax, place, scale)
-    if out is None or not extremes.ordinary_row(q, k.select(2, end - 1), out):
-        return None
-    return out
-
-
 _KERNELS = {"dense": dense, "flex": flex, "blocked": blocked}
 
 
 def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: float | None) -> Kernel:
-    """The kernel to use; refuses what cannot be done."""
+    """The kernel to use; refuses impossible requests."""
     if kernel not in KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(KERNELS)}")
     device, seen, modified = q.device.type, terms.seen, terms.score_mod is not None
@@ -369,11 +339,11 @@ def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: floa
     if kernel != "auto":
         return kernel
     chosen: Kernel = "dense"
-    if modified and device != "cuda" and seen.end > _SMALL:
+    if modified and device != "cuda" and seen.end > SMALL:
         chosen = "blocked"
-    elif device == "cpu" and not modified and (seen.end > _SMALL or _is_plain(terms)):
+    elif device == "cpu" and not modified and (seen.end > SMALL or _is_plain(terms)):
         chosen = "strided"
-    elif device == "cuda" and seen.num_queries > 1:  # one row of scores is no matrix
+    elif device == "cuda" and seen.num_queries > 1:  # one query needs no T × T matrix
         chosen = "flex"
     if not torch.compiler.is_compiling():
         logger.debug("kernel %s for %d queries on %s", chosen, seen.num_queries, device)
@@ -381,7 +351,7 @@ def _choose(kernel: Kernel, q: Tensor, terms: Terms, grad: bool, tolerance: floa
 
 
 def _is_plain(terms: Terms) -> bool:
-    """Whether the prior is uniform over all past keys, of which none are hidden."""
+    """Whether the prior is uniform over all past keys and no key is hidden."""
     seen = terms.seen
     if terms.table is not None or not terms.by_distance:
         return False
@@ -390,7 +360,7 @@ def _is_plain(terms: Terms) -> bool:
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """The uniform prior over all past keys: what torch already does best."""
+    """The uniform prior over all past keys, computed by torch's causal attention."""
     grouped = q.shape[1] != k.shape[1]
     causal = q.shape[2] > 1
     return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)

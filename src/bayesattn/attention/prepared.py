@@ -1,9 +1,9 @@
-"""What all steps of decoding share: a prior's table and SSMax's temperatures, made once.
+"""Tables that all steps of decoding share: log-priors and temperatures of SSMax.
 
-A table is made for a prior somewhat longer than asked for, and again when it no longer suffices.
-What is kept belongs to values, not to versions: every step compares the bytes of the parameters
-with those that the table was made of. An optimiser step, `load_state_dict`, `.to()`, even an edit
-of `.data`, which no version counter sees, cannot leave a table behind that is out of date.
+A table is made somewhat longer than needed, and made again when it no longer suffices.
+Every step compares the values of the parameters, byte by byte, with the values that the table was
+made from. So a table is never out of date: not after an optimiser step, `load_state_dict`, `.to()`,
+or an edit of `.data`, which torch's version counters do not see.
 
 Shapes: G key/value heads, R query heads of each.
 """
@@ -20,36 +20,39 @@ from bayesattn.attention.ssmax import SSMax, temperatures
 from bayesattn.attention.visibility import Visibility
 from bayesattn.priors import Prior
 
-_SPARE = 1024  # distances that a table is made longer than asked for, or an eighth of it if more
+_SPARE = 1024  # a table is longer than needed by so many distances, or by an eighth if that is more
 
 
 class Watch:
-    """The numbers and settings of a module, and whether they still are what they were."""
+    """A copy of a module's numbers and settings, to detect changes."""
 
-    __slots__ = ("_settings", "_tensors")
+    __slots__ = ("_settings", "_sizes", "_tensors")
 
     def __init__(self, module: nn.Module, settings: tuple[str, ...]) -> None:
-        """Raise TypeError for a module whose memory cannot be looked at."""
+        """Raise TypeError for a module whose memory cannot be read."""
         attributes = vars(module)
         self._settings = [(name, attributes.get(name)) for name in settings]
-        self._tensors: list[tuple[Tensor, int, Any, bytes]] = []
-        for x in _tensors(attributes):
-            if attributes["_modules"] or not (x.is_cpu and x.is_contiguous() and x.dim()):
-                raise TypeError("parts, views and other devices cannot be watched")
-            memory = x.detach().view(torch.uint8).numpy()
-            self._tensors.append((x, x.data_ptr(), memory, memory.tobytes()))
+        self._sizes = len(attributes["_parameters"]), len(attributes["_buffers"])
+        self._tensors: list[tuple[str, str, Tensor, int, Any, bytes]] = []
+        for kind in ("_parameters", "_buffers"):
+            for name, x in attributes[kind].items():
+                plain = x is not None and x.is_cpu and x.is_contiguous() and x.dim()
+                if attributes["_modules"] or not plain:
+                    raise TypeError("parts, views and other devices cannot be watched")
+                memory = x.detach().view(torch.uint8).numpy()
+                self._tensors.append((kind, name, x, x.data_ptr(), memory, memory.tobytes()))
 
     def holds(self, module: nn.Module) -> bool:
-        """Whether the module has the same numbers, in the same place."""
+        """Whether the module still has the same numbers, in the same memory."""
         attributes = vars(module)
         for name, value in self._settings:
             if attributes.get(name) != value:
                 return False
-        now = _tensors(attributes)
-        if len(now) != len(self._tensors):
+        if (len(attributes["_parameters"]), len(attributes["_buffers"])) != self._sizes:
             return False
-        for x, (before, place, memory, content) in zip(now, self._tensors, strict=True):
-            if x is not before or x.data_ptr() != place or memory.tobytes() != content:
+        for kind, name, x, place, memory, content in self._tensors:
+            same = attributes[kind].get(name) is x and x.data_ptr() == place
+            if not same or memory.tobytes() != content:
                 return False
         return True
 
@@ -60,14 +63,21 @@ class Table:
 
     watch: Watch
     kind: tuple[torch.dtype, int]
-    """Of the queries they are for, and the number of key heads."""
+    """The dtype of the queries and the number of key heads."""
     length: int
     reversed: Tensor
     """[1, G, R, length], the farthest distance first."""
+    flat: bool
+    """Whether each head has one number everywhere, which drops out of the softmax."""
+
+    def nearest(self, span: int) -> Tensor:
+        """[1, G, R, span] of the distances span-1 .. 0: a view, by strides as that is quickest."""
+        line, shape = self.reversed, self.reversed.shape
+        return line.as_strided((*shape[:3], span), line.stride(), self.length - span)
 
     @classmethod
     def of(cls, prior: Prior, q: Tensor, groups: int, span: int) -> "Table | None":
-        """For `span` distances or more; None if nothing tells whether it would stay right."""
+        """A table of `span` distances or more; None if changes of the prior cannot be detected."""
         kept, kind = _tables.get(prior), (q.dtype, groups)
         if kept is None or kept.length < span or kept.kind != kind or not kept.watch.holds(prior):
             return cls._make(prior, q, groups, span)
@@ -75,7 +85,7 @@ class Table:
 
     @classmethod
     def _make(cls, prior: Prior, q: Tensor, groups: int, span: int) -> "Table | None":
-        # a subclass may depend on more than the class that it comes from
+        # a subclass may depend on more attributes than its base class
         settings: tuple[str, ...] | None = type(prior).__dict__.get("settings")
         watch = _watch(prior, settings)
         if watch is None or prior.num_heads != q.shape[1]:
@@ -84,7 +94,8 @@ class Table:
         length = _room(span)
         with torch.inference_mode(False), torch.no_grad():
             line = prior.table(length).to(_wide(q)).flip(1)
-        made = cls(watch, (q.dtype, groups), length, line.view(1, groups, -1, length))
+            flat = bool((line == line[:, :1]).all())
+        made = cls(watch, (q.dtype, groups), length, line.view(1, groups, -1, length), flat)
         if watch.holds(prior):  # no other thread has changed it meanwhile
             _tables[prior] = made
         return made
@@ -92,13 +103,13 @@ class Table:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Temperatures:
-    """Factors of queries that see any number of keys."""
+    """Temperatures of queries, by the number of keys that they see."""
 
     watch: Watch
     table: Table | None
-    """Of the prior that decides which keys are in play; None if all are."""
+    """Copy of the prior, if SSMax counts keys by it; None if SSMax counts all keys."""
     kind: tuple[torch.dtype, int, int | None, int]
-    """Of the queries, number of key heads, window and exempt keys."""
+    """The dtype of the queries, and the numbers of key heads, window and exempt keys."""
     length: int
     factors: Tensor
     """[length, G, R, 1] for queries that see 1 .. length keys."""
@@ -113,7 +124,7 @@ class Temperatures:
         q: Tensor,
         end: int,
     ) -> "Temperatures | None":
-        """For queries that see `end` keys or more; None if nothing tells if they stay right."""
+        """Temperatures for up to `end` keys or more; None if changes cannot be detected."""
         table = None if ssmax.horizon is None else table
         kept = _temperatures.get(ssmax)
         if kept is None or kept.table is not table or kept.kind != kind:
@@ -161,13 +172,8 @@ def _watch(module: nn.Module, settings: tuple[str, ...] | None) -> Watch | None:
         return None
 
 
-def _tensors(attributes: dict[str, Any]) -> list[Tensor]:
-    found = (*attributes["_parameters"].values(), *attributes["_buffers"].values())
-    return [x for x in found if x is not None]
-
-
 def _most(end: int, window: int | None, exempt: int) -> int:
-    """Keys up to a query beyond which factors no longer change: its window holds none exempt."""
+    """Number of keys beyond which temperatures no longer change, since no exempt key is visible."""
     return end if window is None else min(end, window + exempt)
 
 

@@ -1,6 +1,7 @@
-"""Queries that do not follow each other: some rows of attention, the others are not computed.
+"""Attention of some rows only: queries that do not follow each other.
 
-A stretch of rows i .. j-1 is attention of its own, with its offset i. Rows anywhere are several.
+Rows i .. j-1 in sequence are one stretch: attention with offset i. Other rows are several
+stretches.
 """
 
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ class Stretch(NamedTuple):
     """Rows that follow each other."""
 
     queries: slice
-    """Their places among the queries."""
+    """Places of the rows among the queries."""
     offset: int
-    """Index of the first among the keys."""
+    """Index of the first row among the keys."""
 
 
 def stretches(rows: Sequence[int] | Tensor, queries: int, keys: int) -> list[Stretch]:
-    """Cut the indices of the queries among the keys wherever one is left out."""
+    """Cut the row indices into stretches without gaps."""
     if isinstance(rows, Tensor) and (rows.dim() != 1 or rows.is_floating_point()):
         raise ValueError(
             f"rows must be integer indices [queries], not {rows.dtype} {tuple(rows.shape)}"

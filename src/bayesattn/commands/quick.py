@@ -104,6 +104,11 @@ def refuse(name: str, words: Sequence[str], former: Mapping[str, str]) -> None:
         require_ledger(Path("report"))
 
 
+def names(name: str, words: Sequence[str]) -> list[str]:
+    """The words of a command that belong to no option."""
+    return _split(name, takes(name), words)[1]
+
+
 def _flag(word: str) -> str:
     return word.partition("=")[0].replace("_", "-") if word.startswith("--") else word
 

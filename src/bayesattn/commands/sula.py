@@ -58,6 +58,7 @@ class Sula(Asking):
             subject = load(
                 self.model,
                 device=self.device,
+                dtype=None,
                 random_init=self.random_init,
                 revision=self.revision,
             )

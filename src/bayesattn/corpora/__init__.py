@@ -1,4 +1,4 @@
-"""Corpora: what language models read.
+"""Corpora: text and prompts for language models.
 
 documents (text.py) -> tokens (tokenizers.py) -> a store on disk (store.py) -> sequences
 (sequences.py); and prompts that hide a needle (forms.py, sentences.py) in a haystack (needles.py).
@@ -25,7 +25,7 @@ _HOMES = {
     "tokenizers": "encode fingerprint load_tokenizer",
     "trained": "tokenizer_of",
 }
-"""Where each name lives. It is imported when it is first used: text alone needs no torch."""
+"""Module of each name, imported on first use, because text alone needs no torch."""
 
 __all__ = [
     "KINDS",

@@ -1,8 +1,8 @@
-"""Forms: sentences with fields, tokenised once for every value that a field can have.
+"""Forms: sentences with fields, tokenised once for every possible value of a field.
 
-A field is one symbol of each of its slots, written side by side: a number of five digits has five
-slots of ten symbols, a word is one slot of many. In a form, each slot owns some positions, and a
-symbol is what it writes there; so a batch of sentences is a gather.
+A field has slots, and each slot takes one symbol: a number of five digits has five slots of ten
+symbols, a word has one slot of many symbols. In a form each slot owns some token positions, and
+each symbol determines the tokens there. So a batch of sentences is one gather.
 """
 
 from collections import Counter
@@ -17,18 +17,18 @@ from bayesattn.corpora.text import CorpusError
 from bayesattn.corpora.tokenizers import encode
 
 CHECKED = 256
-"""Random values with which a form is compared with its tokenizer."""
+"""Number of random values for which a form is compared with the tokenizer."""
 POOL = 4096
-"""Numbers to choose from with a tokenizer that merges digits."""
+"""Size of the pool of numbers for a tokenizer that merges digits."""
 
 
 class UnevenError(CorpusError):
-    """Tokens of one slot depend on another, or their number on the symbol."""
+    """Tokens of one slot depend on another slot, or their number depends on the symbol."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """What can stand in a form."""
+    """A place in a form, with its possible values."""
 
     slots: tuple[tuple[str, ...], ...]
 
@@ -40,13 +40,13 @@ class Field:
         return torch.stack(columns, -1)
 
     def sample_distinct(self, rows: int, count: int, generator: Generator) -> Tensor:
-        """[rows, count, 1] symbols of a field of one slot, different ones in each row."""
+        """[rows, count, 1] symbols of a field of one slot, without repetition in a row."""
         (symbols,) = self.slots
         order = torch.rand(rows, len(symbols), generator=generator).argsort(1)
         return order[:, :count, None]
 
     def text(self, chosen: Sequence[int]) -> str:
-        """What is written for one symbol of each slot."""
+        """The text for one symbol of each slot."""
         return "".join(symbols[index] for symbols, index in zip(self.slots, chosen, strict=True))
 
 
@@ -69,13 +69,13 @@ class Form:
                 changed = {**first, name: [*first[name]]}
                 changed[name][slot] = symbol
                 texts.append(self._written(text, changed))
-        rows = _even(encode(tokenizer, texts), text)
+        rows = _require_equal_lengths(encode(tokenizer, texts), text)
         self.template = rows[0]
         """[n] tokens of the text with the first symbols."""
         self.scored = torch.zeros(len(self.template), dtype=torch.bool)
         """[n] positions that depend on a field."""
         self.given = torch.zeros(len(self.template), dtype=torch.bool)
-        """[n] positions where a field stands for the first time: nobody could know its value."""
+        """[n] positions where a field occurs for the first time: its value is unpredictable."""
         self._slots: list[tuple[str, int, Tensor, Tensor]] = []
         begin = 1
         for name, slot, count in slots:
@@ -108,7 +108,9 @@ class Form:
             self._written(text, {name: chosen[row].tolist() for name, chosen in sampled.items()})
             for row in range(CHECKED)
         ]
-        if not torch.equal(_even(encode(tokenizer, texts), text), self.rows(sampled)):
+        if not torch.equal(
+            _require_equal_lengths(encode(tokenizer, texts), text), self.rows(sampled)
+        ):
             raise UnevenError(f"Parts of {text!r} change each other's tokens.")
 
     def _written(self, text: str, chosen: Mapping[str, Sequence[int]]) -> str:
@@ -120,30 +122,32 @@ class Form:
 def number_field(tokenizer: PreTrainedTokenizerBase, digits: int) -> Field:
     """Numbers of so many digits, the first not 0.
 
-    Digit by digit if the tokenizer sees them so. If it merges digits, a pool of numbers with
-    equally many tokens.
+    One slot per digit if the tokenizer has a token per digit. If it merges digits, one slot with a
+    pool of numbers that have equally many tokens.
     """
     field = Field((tuple("123456789"), *[tuple("0123456789")] * (digits - 1)))
     try:
         Form(tokenizer, " {value}", {"value": field})
     except UnevenError:
         sampled = field.sample([POOL], Generator().manual_seed(0)).tolist()
-        return Field((_alike(tokenizer, sorted({field.text(chosen) for chosen in sampled})),))
+        return Field(
+            (_same_token_count(tokenizer, sorted({field.text(chosen) for chosen in sampled})),)
+        )
     return field
 
 
 def word_field(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> Field:
-    """Those of the words that have equally many tokens."""
-    return Field((_alike(tokenizer, words),))
+    """A field of those words that have equally many tokens."""
+    return Field((_same_token_count(tokenizer, words),))
 
 
-def _alike(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> tuple[str, ...]:
+def _same_token_count(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> tuple[str, ...]:
     lengths = [len(tokens) for tokens in encode(tokenizer, [f" {text}" for text in texts])]
     ((most, _),) = Counter(lengths).most_common(1)
     return tuple(text for text, length in zip(texts, lengths, strict=True) if length == most)
 
 
-def _even(rows: list[list[int]], text: str) -> Tensor:
+def _require_equal_lengths(rows: list[list[int]], text: str) -> Tensor:
     if len({len(row) for row in rows}) > 1:
         raise UnevenError(f"The number of tokens of {text!r} depends on what stands in it.")
     return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), -1)

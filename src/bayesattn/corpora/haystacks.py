@@ -1,8 +1,8 @@
-"""Haystacks: what a needle is hidden in.
+"""Haystacks: filler text around needles.
 
-repeated   the authors' five sentences, again and again
-words      random words, the same ones for all prompts of a seed and length
-text       the source of a package that nothing here is trained on, from a random place
+repeated   the authors' five sentences, repeated
+words      random words, the same for all prompts of a seed and length
+text       the source of a package that is in no training corpus here, from a random place
 """
 
 import importlib.util
@@ -24,11 +24,11 @@ from bayesattn.corpora.tokenizers import encode, start_token
 Filler = Literal["repeated", "words", "text"]
 FILLERS: tuple[Filler, ...] = get_args(Filler)
 PACKAGE = "sympy"
-"""Comes with torch, so that it is always there."""
+"""A package that torch requires, so it is always installed."""
 LETTERS = 2_400_000
-"""Characters of its source that are read: a million tokens and more, unless they are bytes."""
+"""Number of characters of its source that are read: more than a million tokens."""
 RANDOM_WORDS = 2**21
-"""A prompt of a million tokens takes half of them."""
+"""Number of random words; a prompt of a million tokens takes half of them."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Haystack:
     loop: Tensor
     """[n] int64."""
     unit: int
-    """Tokens of a unit of filler."""
+    """Number of tokens of a unit of filler."""
     back: Tensor | None = None
-    """[n] tokens from here back to the end of a sentence; None if every unit ends with one."""
+    """[n] tokens back to the last end of a sentence; None if every unit ends a sentence."""
     together: bool = False
-    """Prompts that are made together begin at one place: what they share is read only once."""
+    """Whether prompts of one call begin at the same place, so their common part is read once."""
 
     def sample_starts(self, units: Tensor, generator: Generator) -> Tensor:
-        """[N] where in the loop each prompt begins: with a sentence, and `units` in one piece."""
+        """[N] start of each prompt in the loop: a sentence start with `units` of text after it."""
         if len(self.loop) == self.unit:
             return torch.zeros_like(units)
         room = (len(self.loop) // self.unit - units).clamp(min=1)
@@ -55,7 +55,7 @@ class Haystack:
         return start if self.back is None else (start - self.back[start]).clamp(min=0)
 
     def pieces(self, start: int, ends: Sequence[int]) -> list[Tensor]:
-        """The tokens after `start`, cut after so many of them; the last end is the end of all."""
+        """The tokens after `start`, cut at the `ends`; the last end is the total number."""
         filler = self.loop[(start + torch.arange(ends[-1])) % len(self.loop)]
         return list(filler.tensor_split(list(ends[:-1])))
 
@@ -79,7 +79,7 @@ def repeated(tokenizer: PreTrainedTokenizerBase) -> Haystack:
 
 
 def random_words(tokenizer: PreTrainedTokenizerBase) -> Haystack:
-    """`WORDS` in an order that nothing tells."""
+    """`WORDS` in random order."""
     (words,) = word_field(tokenizer, WORDS).slots
     table = torch.tensor(encode(tokenizer, [f" {word}" for word in words]))
     order = torch.randint(len(table), (RANDOM_WORDS,), generator=Generator().manual_seed(0))
@@ -106,14 +106,14 @@ def _source() -> str:
 
 
 def running_text(tokenizer: PreTrainedTokenizerBase, tokens: Tensor) -> Haystack:
-    """Text of a corpus without its marks of documents; needles may stand after a sentence."""
+    """Text of a corpus without document tokens; needles stand between sentences."""
     kept = tokens[tokens != start_token(tokenizer)]
     if not len(kept):
-        raise CorpusError("The haystack is empty: give text to hide needles in.")
+        raise CorpusError("The haystack is empty: give text in which needles can be hidden.")
     pieces = {token: str(tokenizer.decode([token])) for token in kept.unique().tolist()}
     ends = [token for token, piece in pieces.items() if piece.rstrip(" ").endswith((".", "\n"))]
     after = torch.isin(kept, torch.tensor(ends, dtype=torch.int64)).roll(1)
-    # Twice around the loop, so that the first tokens see the sentence that ends before them.
+    # Twice around the loop, so the first tokens know the sentence before them.
     number = torch.arange(2 * len(kept))
     last = torch.where(after.repeat(2), number, 0).cummax(0).values
     return Haystack(kept, 1, (number - last)[len(kept) :])

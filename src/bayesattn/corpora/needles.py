@@ -5,10 +5,10 @@
     passkey      the authors' prompt: a number among one repeated sentence
     noise        RULER's: a value hidden under a key, in the same haystack
     essay        the same in a haystack of running text
-    multikey     several keys with a value each, one of them asked for
-    multivalue   several values of one key, all asked for, in the order in which they stand
+    multikey     several keys with a value each; the question asks for one of them
+    multivalue   several values of one key; the question asks for all of them in order
 
-The pieces are tokenised separately, without <bos>, and joined as tokens, so that lengths and places
+The pieces are tokenised separately, without <bos>, and joined as tokens, so lengths and places
 are exact. N prompts, n tokens, a tokens of an answer, M needles.
 """
 
@@ -28,22 +28,24 @@ from bayesattn.corpora.sentences import DISTRACTOR, KINDS, VALUES, WORDS, Kind, 
 from bayesattn.corpora.text import CorpusError
 
 MOST_DIGITS, MOST_SAMPLES = 100, 10**6
+MOST_TOKENS = 2**28
+"""Largest number of tokens of all prompts of one call; more would fill the memory."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Prompts of one length, each with the answer that should follow it."""
+    """Prompts of one length, each with its right answer."""
 
     tokens: Tensor
-    """[N, n] int64, up to the question."""
+    """[N, n] int64 tokens, question included."""
     answers: Tensor
-    """[N, a] int64."""
+    """[N, a] int64 tokens of the answers."""
     scored: Tensor
-    """[a] bool: tokens of an answer that depend on the value. A space before it does not."""
+    """[a] bool: tokens of an answer that depend on the value. A leading space does not."""
     depth: Tensor
-    """[N] float64 depth that was asked for: 0 right after the head, 1 right before the question."""
+    """[N] float64 requested depth: 0 right after the head, 1 right before the question."""
     places: Tensor
-    """[N] int64 units of filler before the needle; of several, before the one asked for."""
+    """[N] int64 units of filler before the needle (of several needles, the one in question)."""
 
     @property
     def length(self) -> int:
@@ -52,16 +54,16 @@ class Prompts:
 
 @dataclass(frozen=True)
 class _Sampled:
-    """All that is random in prompts; needles stand in no order yet, the one asked for is first."""
+    """The random parts of prompts; needles are not in order yet, the one in question is first."""
 
     keys: Tensor
-    """[N, M, 1] symbols; of needles without keys, anything."""
+    """[N, M, 1] symbols; arbitrary for needles without keys."""
     values: Tensor
-    """[N, M, slots] symbols."""
+    """[N, M, slots] symbols of the values."""
     units: Tensor
     """[N] units of filler."""
     starts: Tensor
-    """[N] where the filler begins in its haystack."""
+    """[N] start of the filler in its haystack."""
     places: Tensor
     """[N, M] units of filler before each needle."""
 
@@ -70,10 +72,10 @@ class _Written(NamedTuple):
     """One prompt."""
 
     tokens: Tensor
-    """[n] up to the question."""
+    """[n] tokens, question included."""
     answer: Tensor
     given: Tensor
-    """[n] where something hidden stands for the first time: nothing before it tells."""
+    """[n] True where a hidden value occurs for the first time, so it is unpredictable."""
 
 
 class NeedleMaker:
@@ -82,11 +84,11 @@ class NeedleMaker:
     Args:
         tokenizer: of the model.
         kind: one of `KINDS`.
-        digits: of a number.
-        values: what is hidden, numbers or words.
+        digits: number of digits of a number.
+        values: kind of the hidden values, numbers or words.
         haystack: [n] tokens of running text, repeated if it is too short: "essay" needs one,
             "multikey" and "multivalue" may have one. Or one of `FILLERS`, for "passkey".
-        distractors: other keys with a number, which nobody asks for; for "passkey".
+        distractors: number of other keys with a number that are not in question; for "passkey".
     """
 
     def __init__(
@@ -131,7 +133,7 @@ class NeedleMaker:
 
     @property
     def shortest(self) -> int:
-        """Tokens of a prompt without any filler, and without its answer."""
+        """Number of tokens of a prompt without filler and without answer."""
         others = (self.needles - 1) * len(self._distractor)
         return len(self._head) + len(self._needle) + others + len(self._question)
 
@@ -151,14 +153,14 @@ class NeedleMaker:
         samples: int = 10,
         seed: int = 0,
     ) -> Prompts:
-        """Prompts of `length` tokens or as many fewer as the filler needs to come out even.
+        """Prompts of at most `length` tokens, as long as whole units of filler allow.
 
         Args:
             length: largest number of tokens, without the answer.
             depths: from 0 to 1, `samples` prompts at each; or "equidistant", `samples` in all from
                 the first to the last possible place, as in the paper.
             samples: see `depths`.
-            seed: the same prompts for the same seed and length, whatever else is asked for.
+            seed: the same seed and length give the same prompts.
         """
         check_kinds(
             {"length": int, "samples": int, "seed": int, "depths": list[float] | str},
@@ -175,6 +177,11 @@ class NeedleMaker:
             depth = torch.tensor(list(depths), dtype=torch.float64).repeat_interleave(samples)
             if not len(depth) or not bool(((depth >= 0) & (depth <= 1)).all()):
                 raise CorpusError(f"depths must be numbers from 0 to 1, not {list(depths)}.")
+        if len(depth) * length > MOST_TOKENS:
+            raise CorpusError(
+                f"{len(depth):,} prompts of {length:,} tokens are more than the {MOST_TOKENS:,} "
+                "tokens that are made at once: ask for shorter or fewer ones."
+            )
         units = torch.tensor(self._units(length)).expand(len(depth))
         # A third of 3 units is 1 unit, although the product of the floats is a little less.
         places = (depth * units + 1e-9).long()
@@ -189,11 +196,11 @@ class NeedleMaker:
     def training(
         self, batch: int, length: int, generator: Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Prompts with their answers: tokens [batch, length], how many are used, which are given.
+        """Prompts with answers: tokens [batch, length], numbers of used tokens, `given` tokens.
 
-        Length, place and values are random, the length from the shortest possible one to `length`.
-        The tokens after the used ones are 0, for the caller to fill. Given is what a needle hides,
-        where it stands for the first time: nothing before it tells.
+        Length, place and values are random; the length is between the shortest possible one and
+        `length`. Tokens after the used ones are 0, for the caller to fill. `given` marks the first
+        occurrence of a hidden value, which nothing before predicts.
         """
         most = self._units(length - self.answer_length, length)
         units = torch.randint(most + 1, (batch,), generator=generator)

@@ -1,15 +1,15 @@
-"""The Python packages of this environment as a corpus: text that every machine already has.
+"""The Python packages of this environment as a corpus: text that every machine has.
 
-    site-packages         their source files, a document each
+    site-packages         source files, one document each
     site-packages:docs    the docstrings of each file, as one document
 
-A package is held out whole if the hash of its name says so (`store.is_held_out`), the same ones for
-everybody. Documents come in an order that mixes packages: the first million tokens are a sample.
+The hash of its name decides whether a whole package is held out (`store.is_held_out`), so all
+machines hold out the same ones. The order of documents mixes packages, so the first million tokens
+are a sample.
 
-Left out: this package, whose source changes; copies of other packages that a package carries along
-(`VENDORED`); files above `LONGEST` bytes, mostly tables; what is not UTF-8; docstrings of less than
-`SHORTEST` characters; and every text that came before, compared without the licence at its head and
-without white space.
+Left out are: this package, whose source changes; copies of other packages inside a package
+(`VENDORED`); files above `LONGEST` bytes, mostly tables; files that are not UTF-8; docstrings
+shorter than `SHORTEST` characters; and repeated texts, compared without licence and white space.
 """
 
 import ast
@@ -28,7 +28,7 @@ VENDORED = frozenset({"_vendor", "_vendored", "vendor", "vendored", "vendored_pa
 LONGEST = 300_000
 SHORTEST = 200
 LICENCE = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\n)+")
-"""The comments and empty lines that a file begins with."""
+"""Comments and empty lines at the beginning of a file."""
 
 
 def package_documents(source: str) -> Iterator[tuple[str, str]]:
@@ -60,9 +60,9 @@ def name_of(package: str) -> str:
 
 
 def docstrings(source: str) -> str:
-    """Every docstring of a file, below the name of what it documents; "" if it is no Python."""
+    """Every docstring of a file, below the name of its object; "" if it is not Python."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of strange escapes in other people's strings
+        warnings.simplefilter("ignore")  # about invalid escapes in foreign strings
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -77,7 +77,7 @@ def docstrings(source: str) -> str:
 
 
 def _files() -> Iterator[tuple[bytes, str, Path]]:
-    """Place in the order, package and path of each file; a package that is there twice, once."""
+    """Place in the order, package and path of each file; no package twice."""
     known: set[str] = set()
     for one in distributions():
         name = re.sub(r"[-_.]+", "-", str(one.metadata["Name"])).lower()

@@ -1,4 +1,4 @@
-"""The sentences that needles, their haystack and the questions about them are made of.
+"""Sentences of needles, of their haystack and of the questions about them.
 
 The passkey prompt is the authors' (Bianchessi et al. 2025), word for word. The others follow RULER
 (Hsieh et al. 2024, arXiv 2404.06654).
@@ -14,11 +14,11 @@ VALUES: tuple[Values, ...] = get_args(Values)
 
 FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 DISTRACTOR = "The {key} key is {value}. Remember it. {value} is the {key} key."
-"""What stands beside a passkey and is not asked for."""
+"""Sentence of a distractor beside a passkey."""
 NEEDLES = 4
-"""Needles in a prompt with several."""
+"""Number of needles in a prompt with several."""
 
-# All of the same length, so that tokenizers of bytes give each as many tokens.
+# All of the same length, so byte tokenizers give each equally many tokens.
 WORDS = (
     "apple", "beach", "bread", "brick", "chair", "cloud", "coach", "coral", "daisy", "eagle",
     "fairy", "flame", "flute", "ghost", "giant", "glove", "grape", "horse", "house", "juice",
@@ -33,7 +33,7 @@ WORDS = (
 class Wording:
     """The pieces of one kind of prompt: head, needles among filler, question, answer.
 
-    {value} is what is hidden, {key} what it is asked for by; an answer lists {value0}, {value1}…
+    {value} is the hidden value, {key} its key; an answer lists {value0}, {value1}…
     """
 
     head: str
@@ -41,7 +41,7 @@ class Wording:
     question: str
     answer: str
     needles: int = 1
-    """Needles in the text."""
+    """Number of needles in the text."""
 
 
 def wording(kind: Kind, values: Values = "numbers") -> Wording:

@@ -1,9 +1,8 @@
-"""What a language model is trained on: windows of a corpus, some of them led by a needle prompt.
+"""Training sequences: windows of a corpus, some of them after a needle prompt.
 
-Windows come from an endless shuffled stream in which each is known by its number alone. An epoch
-visits every block of a corpus once, in an order of its own and with boundaries shifted by an amount
-of its own. The order is a Feistel cipher of the block number: a bijection that needs no memory,
-however large the corpus.
+Windows come from an endless shuffled stream, and their number alone determines them. An epoch
+visits every block of a corpus once, in a new order and with newly shifted boundaries. The order is
+a Feistel cipher of the block number: a bijection that needs no memory for a corpus of any size.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ from bayesattn.corpora.store import Split, TokenStore
 from bayesattn.corpora.text import CorpusError
 
 ROUNDS = 4
-"""Of the cipher."""
+"""Number of rounds of the cipher."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +29,13 @@ class Windows:
     tokens: Tensor
     """[B, L] int64."""
     documents: Tensor
-    """[B, L] int64, from 0 in each sequence: a token sees its own document only."""
+    """[B, L] int64 documents, from 0 in each sequence: a token sees its own document only."""
     given: Tensor | None = None
-    """[B, L] bool: tokens that nothing before them tells, and that are not to be learnt."""
+    """[B, L] bool: unpredictable tokens, which are not targets."""
 
     @property
     def targets(self) -> Tensor:
-        """[B, L - 1] whether the next token is to be predicted: one of the same document."""
+        """[B, L - 1] whether the next token is a target; it is in the same document."""
         inside = self.documents[:, 1:] == self.documents[:, :-1]
         return inside if self.given is None else inside & ~self.given[:, 1:]
 
@@ -59,8 +58,7 @@ def windows(
 ) -> Windows:
     """Windows number `indices` [B] of the shuffled stream of a corpus.
 
-    The stream is endless, and the same index gives the same window to whoever asks: a position in
-    it is a number.
+    The stream is endless. An index always gives the same window.
     """
     count = store.tokens(split)
     if length < 1:
@@ -81,10 +79,10 @@ def windows(
 class Mixture:
     """Sequences of `length` tokens, a `share` of which begin with a needle prompt.
 
-    Such a prompt is a document of its own; text of the corpus fills the rest of the sequence. What
-    a needle hides is given where it first stands: digits that nothing tells are noise, in which a
-    model takes longer to find out how to copy them. The `seed` decides in which order the corpus is
-    read; there is no `maker` of prompts if the share is 0.
+    A prompt is a separate document; text of the corpus fills the rest of the sequence. The first
+    occurrence of a hidden value is `given`, not a target: unpredictable digits are noise, with
+    which a model learns to copy later. The `seed` determines the order of the corpus. `maker` makes
+    the prompts; it is None if the share is 0.
     """
 
     def __init__(
@@ -101,16 +99,16 @@ class Mixture:
             raise CorpusError(f"A share of {share} needles needs a maker of needles.")
         self.store, self.maker, self.share = store, maker, share
         self.length, self.seed = length, seed
-        # Refuse now what will not fit.
+        # Refuse sizes that do not fit now, not at the first batch.
         windows(store, "train", length, torch.arange(1), seed)
         if share and maker is not None:
             maker.training(1, length, Generator().manual_seed(0))
 
     def batch(self, indices: Tensor, generator: Generator) -> Windows:
-        """Windows number `indices` [B] of the corpus, some behind a prompt, as `generator` says.
+        """Windows number `indices` [B] of the corpus, some after a prompt; `generator` decides.
 
-        Windows that are cut alike stand next to each other: attention reads them together, and
-        would have to copy them if they were scattered.
+        Windows with equal cuts are next to each other, so attention computes them together without
+        copies.
         """
         batch = self._sample(indices, generator)
         cuts = batch.documents.tolist()
@@ -139,7 +137,7 @@ def window_starts(
     tokens: int, length: int, indices: NDArray[np.int64], seed: int
 ) -> NDArray[np.int64]:
     """[B] first token of windows number `indices` [B] of a corpus with at least `length` tokens."""
-    blocks = max(1, (tokens - length + 1) // length)  # so that any shift leaves room for all
+    blocks = max(1, (tokens - length + 1) // length)  # every shift leaves room for all blocks
     epoch, position = np.divmod(indices, blocks)
     digest = hashlib.sha256(f"windows {seed}".encode()).digest()
     key = _mix(epoch.astype(np.uint64) + np.uint64(int.from_bytes(digest[:8], "little")))
@@ -148,10 +146,10 @@ def window_starts(
 
 
 def permute(position: NDArray[np.int64], size: int, key: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """[B] where `position` of 0 … size-1 goes; for each key, a bijection."""
+    """[B] image of `position` in 0 … size-1; a bijection for each key."""
     half = max(1, -(-(size - 1).bit_length() // 2))
     found = _encipher(position.astype(np.uint64), half, key)
-    # The cipher permutes a power of 4; walking on until we are back inside permutes the inside.
+    # The cipher permutes a power of 4. Repeating it until the image is below `size` is a bijection.
     while (outside := found >= size).any():
         found[outside] = _encipher(found[outside], half, key[outside])
     return found.astype(np.int64)

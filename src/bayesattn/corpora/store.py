@@ -1,9 +1,9 @@
 """A corpus as tokens on disk, mapped into memory, with a part of its documents held out.
 
-A store is written once, as a stream, and whole or not at all:
+A store is written once, as a stream, and atomically:
 
     train.tokens, heldout.tokens    one number per token, u2 or u4
-    train.starts, heldout.starts    where each document begins, i8
+    train.starts, heldout.starts    start of each document, i8
     about.json                      source, tokenizer and counts; written last
 """
 
@@ -32,24 +32,24 @@ from bayesattn.files import TEMPORARY, read_json, remove, sha256, sync, write_js
 
 Split = Literal["train", "heldout"]
 FORMAT = 1
-"""Changes when what a store holds does."""
+"""Raise this when the content of a store changes."""
 HELD_OUT = 10
-"""One document of so many is held out."""
+"""One document out of so many is held out."""
 SALT = "bayesattn 359"
-"""Decides which; chosen so that the embedded corpus holds out long documents, too."""
+"""Key of the hash that decides; with it the embedded corpus also holds out long documents."""
 ABANDONED = 3600.0
-"""Seconds after which an unfinished store has no writer any more."""
+"""Seconds after which an unfinished store counts as abandoned."""
 BATCH = 2**20
-"""Characters that are tokenised together, or a few more."""
+"""Number of characters that are tokenised together, roughly."""
 
 
 FIELDS = {"source": str, "tokenizer": str, "start": int, "dtype": str, "train": dict}
 FIELDS["heldout"] = dict
-"""What about.json needs; hashes of the files are in it, too, since there are any, and packages."""
+"""Fields of about.json. Newer files also have hashes of the files, and packages."""
 
 
 class DamagedStoreError(CorpusError):
-    """A store is not what was written."""
+    """A store differs from what was written."""
 
 
 class TokenStore:
@@ -69,10 +69,10 @@ class TokenStore:
         self.about = about
         self.source: str = about["source"]
         self.start: int = about["start"]
-        """Token that every document begins with."""
+        """First token of every document."""
 
     def check(self) -> None:
-        """Read every file and refuse one that is not what was written."""
+        """Read every file and refuse a damaged one."""
         for name, expected in self.about.get("sha256", {}).items():
             path = self.folder / name
             if not path.is_file() or sha256(path) != expected:
@@ -90,17 +90,17 @@ class TokenStore:
         return self.about[split]["tokens"]
 
     def bytes_per_token(self, split: Split) -> float:
-        """Bytes of UTF-8 text per token, the starts of documents counted as tokens."""
+        """Bytes of UTF-8 text per token; start tokens count."""
         return self.about[split]["bytes"] / self.tokens(split)
 
     def stream(self, split: Split) -> NDArray[np.integer[Any]]:
-        """All tokens, mapped from disk; slices of it are read when they are looked at."""
+        """All tokens, mapped from disk; slices are read when they are used."""
         if not self.tokens(split):
             raise CorpusError(f"The corpus {self.source} has no {split} tokens: give more text.")
         return self._mapped[split]
 
     def documents(self, split: Split, at_least: int = 1) -> Iterator[Tensor]:
-        """[n] int64 tokens of each document with `at_least` so many, the start included."""
+        """[n] int64 tokens of each document that has `at_least` so many, start token included."""
         stream = self.stream(split)
         begins = np.fromfile(self.folder / f"{split}.starts", "<i8")
         for begin, end in zip(begins, [*begins[1:], len(stream)], strict=True):
@@ -126,12 +126,12 @@ def prepare(
     folder: Path | str | None = None,
     tokens: int | None = None,
 ) -> TokenStore:
-    """The tokens of a corpus: from disk if they are there already, else written now.
+    """The tokens of a corpus, from disk if they exist, otherwise written now.
 
     Args:
-        source: of the text, see `bayesattn.corpora.text`.
-        tokenizer: any; every document begins with its <bos>.
-        folder: where stores are kept; `corpora` in `$BAYESATTN_RUNS` or `runs` if None.
+        source: name of the text, see `bayesattn.corpora.text`.
+        tokenizer: any tokenizer; every document begins with its <bos>.
+        folder: folder of stores; `corpora` in `$BAYESATTN_RUNS` or `runs` if None.
         tokens: stop reading after so many; all of them if None.
     """
     if tokens is not None and tokens < 1:
@@ -152,14 +152,14 @@ def prepare(
 
 
 def corpora_folder() -> Path:
-    """Where stores and trained tokenizers are kept if no folder is named."""
+    """Default folder of stores and trained tokenizers."""
     return Path(os.environ.get("BAYESATTN_RUNS", "runs"), "corpora")
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a document that begins with this text, or a package of this name, is for evaluation.
+    """Whether a document that begins with this text, or a package of this name, is held out.
 
-    Its hash decides.
+    The hash of the text or name decides.
     """
     digest = hashlib.sha256(f"{SALT}{text}".encode()).digest()
     return int.from_bytes(digest[:8], "little") % HELD_OUT == 0
@@ -236,9 +236,9 @@ def _write(
 
 
 def to_be_held_out(part: Part, alone: bool) -> bool:
-    """Whether the document that begins with `part` is for evaluation.
+    """Whether the document that begins with `part` is held out.
 
-    The first one, `alone` so far, trains: no corpus is for evaluation only.
+    The first document (`alone`) is for training, so every corpus has training text.
     """
     if part.package:
         return is_held_out(name_of(part.package))
@@ -270,7 +270,7 @@ def _append(file: BinaryIO, numbers: list[int], dtype: str) -> None:
 def _hold_out_the_end(
     folder: Path, counts: dict[str, dict[str, int]], start: int, dtype: str
 ) -> None:
-    """With no document to spare, hold out the last tenth of the tokens as one."""
+    """If no document is held out, hold out the last tenth of the tokens as one document."""
     train, heldout = counts["train"], counts["heldout"]
     moved = train["tokens"] // HELD_OUT
     if not moved:
@@ -292,7 +292,7 @@ def _hold_out_the_end(
 
 def _remove_abandoned(root: Path) -> None:
     for path in root.glob(f"{TEMPORARY}*"):
-        with suppress(OSError):  # its writer may just be moving it
+        with suppress(OSError):  # its writer may be moving it now
             newest = max(p.stat().st_mtime for p in [path, *path.glob("*")])
             if time.time() - newest > ABANDONED:
                 shutil.rmtree(path, ignore_errors=True)

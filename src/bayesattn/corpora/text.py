@@ -3,11 +3,11 @@
     pydoc                          the documentation topics that ship with CPython; no download
     FILE.txt, FILE.md              one document
     FILE.jsonl                     a document per line, in the field "text"
-    FOLDER                         all such files in it, sorted
+    FOLDER                         all such files in the folder, sorted
     hf:NAME[:CONFIG[:SPLIT]]       a Hugging Face dataset with a column "text", streamed
     site-packages[:docs]           the Python packages of this environment (packages.py)
 
-Everything is streamed: of a large file, only a part is in memory.
+Text is streamed: only a part of a large file is in memory.
 """
 
 import codecs
@@ -24,11 +24,11 @@ EMBEDDED = "pydoc"
 DATASET = "hf:"
 SUFFIXES = (".txt", ".md", ".jsonl")
 PART = 2**20
-"""A longer text file comes in parts of about this many characters, each ending with a line."""
+"""Longer text files are read in parts of about so many characters; each part ends with a line."""
 
 
 class CorpusError(UserError):
-    """One sentence about text, tokenizer or needle that says what to change."""
+    """An error about text, tokenizer or needle: one sentence with the fix."""
 
 
 class Part(NamedTuple):
@@ -36,9 +36,9 @@ class Part(NamedTuple):
 
     text: str
     first: bool
-    """Whether a document begins here."""
+    """Whether this part is the beginning of a document."""
     package: str = ""
-    """NAME==VERSION, of which it is held out together; alone if there is none."""
+    """Package as NAME==VERSION, which is held out as a whole; empty for other documents."""
 
 
 def documents(source: str) -> Iterator[str]:
@@ -63,7 +63,7 @@ def parts(source: str) -> Iterator[Part]:
 
 
 def listing(source: str) -> list[Any]:
-    """What identifies a corpus without reading it all: names, sizes and times of its files."""
+    """Names, sizes and times of the files of a corpus, which identify it without reading it."""
     if source == EMBEDDED:
         text = "\0".join(part.text for part in _embedded())
         return [EMBEDDED, hashlib.sha256(text.encode()).hexdigest()]
@@ -137,7 +137,7 @@ def _text(path: Path) -> Iterator[Part]:
             except UnicodeDecodeError as error:
                 raise _unreadable(path, position + error.start) from None
             if position == 0:
-                text = text.removeprefix("\ufeff")  # the mark some editors begin a file with
+                text = text.removeprefix("\ufeff")  # byte order mark of some editors
             position += used
             pending = data[used:]
             held += text
@@ -194,6 +194,6 @@ def _dataset(source: str) -> Iterator[Part]:
             yield Part(row["text"], True)
     except CorpusError:
         raise
-    except Exception as error:  # whatever the hub, the network or the name is to blame for
+    except Exception as error:  # errors of the hub, the network or the name
         reason = str(error).split("\n")[0]
         raise CorpusError(f"Cannot read the dataset {source} ({reason}).") from error

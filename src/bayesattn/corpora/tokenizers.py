@@ -1,10 +1,10 @@
 """Tokenizers: bytes, words of a small vocabulary, or any of Hugging Face's.
 
-    bytes   a token per byte of UTF-8, whose number is the byte
+    bytes   one token per byte of UTF-8; its number is the byte
     words   1,024 pieces learnt from the embedded corpus and the sentences of needles: each word of
-            a needle is one token together with the space before it, each digit is one by itself
+            a needle is one token with the space before it, each digit is one token
 
-Both give back any text exactly, and no text can spell one of their three special tokens.
+Both decode to exactly the encoded text, and no text encodes to one of their three special tokens.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ def load_tokenizer(name: str = "bytes") -> PreTrainedTokenizerBase:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
-    """Tokens of each text as it stands: nothing is added, and nothing in it is special."""
+    """Tokens of each text, without added tokens; no part of the text counts as a special token."""
     encoded: Any = tokenizer(
         list(texts),
         add_special_tokens=False,
@@ -57,7 +57,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[lis
 
 
 def start_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    """What stands before every document: <bos>, or <eos> for tokenizers without one."""
+    """First token of every document: <bos>, or <eos> for tokenizers without <bos>."""
     for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         if isinstance(token, int):
             return token
@@ -68,7 +68,7 @@ def start_token(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Hash of vocabulary and merges: the same for tokenizers that number the same pieces alike."""
+    """Hash of vocabulary and merges: equal for tokenizers with the same pieces and numbers."""
     merges: list[Any] = []
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"].get("merges") or []
@@ -77,7 +77,7 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def make_bytes_tokenizer() -> Tokenizer:
-    """A token per byte; the special tokens come after them."""
+    """One token per byte, then the special tokens."""
     vocabulary = {character: byte for byte, character in bytes_to_unicode().items()}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -92,7 +92,7 @@ def _words() -> Tokenizer:
 
 
 def make_fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """As transformers wants it, with our special tokens."""
+    """A tokenizer of transformers with our special tokens."""
     special = {f"{token.strip('<>')}_token": token for token in SPECIAL}
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -1,10 +1,10 @@
 """Byte-pair tokenizers that are trained on a corpus: `train:8192`.
 
 Text is cut into words with the space before them, into runs of other characters, and into single
-digits, so that a number is written in one way only. Pairs of neighbours that are most frequent
-become tokens until there are as many as asked for. Any text can be written, byte by byte at worst.
+digits, so a number has one encoding only. The most frequent pairs of neighbours become tokens until
+the requested number is reached. Any text can be encoded, if need be byte by byte.
 
-A tokenizer is trained once for a corpus and kept beside its tokens; a run has a copy of its own.
+A tokenizer is trained once for a corpus and kept beside its tokens. Every run has a copy.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ from bayesattn.corpora.tokenizers import SPECIAL, load_tokenizer, make_fast
 from bayesattn.files import TEMPORARY, sync, writing
 
 FORMAT = 1
-"""Changes when the same corpus gives another tokenizer."""
+"""Raise this when the same corpus gives another tokenizer."""
 SAMPLE = 2**24
-"""Characters of the corpus that are looked at."""
+"""Number of characters of the corpus that the training reads."""
 FILE = "tokenizer.json"
 SMALLEST = 256 + len(SPECIAL)
 """Every byte, and the special tokens."""
@@ -41,7 +41,7 @@ def tokenizer_of(name: str, corpus: str, kept: Path | str | None = None) -> PreT
     Args:
         name: see `load_tokenizer`, or "train:N".
         corpus: see `bayesattn.corpora.text`.
-        kept: a folder of a run where a trained one was written to.
+        kept: the folder of a run that has a trained tokenizer.
     """
     match = NAME.fullmatch(name)
     if match is None:
@@ -62,7 +62,7 @@ def is_trained(name: str) -> bool:
 
 
 def train(corpus: str, size: int) -> PreTrainedTokenizerFast:
-    """A tokenizer of `size` tokens, from the text of the corpus that is not held out."""
+    """A tokenizer of `size` tokens, trained on the training text of the corpus."""
     if size < SMALLEST:
         raise CorpusError(
             f"A tokenizer of {size} tokens is too small: bytes and special tokens alone are "
@@ -93,7 +93,7 @@ def train(corpus: str, size: int) -> PreTrainedTokenizerFast:
 
 
 def write(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write it as Hugging Face does, whole or not at all."""
+    """Write the tokenizer in Hugging Face's format, atomically."""
     temporary = folder.with_name(f"{TEMPORARY}{os.getpid()}-{folder.name}")
     with writing(str(folder), "make room there, or choose another folder"):
         try:

@@ -1,1 +1,1 @@
-"""Gradient theory of attention: which way cross-entropy pushes scores and values, exactly."""
+"""Gradient theory of attention: exact gradients of scores and values under cross-entropy."""

@@ -1,6 +1,6 @@
-"""The other way to the same gradients: autograd, told nothing of any law.
+"""The same gradients by autograd, without the laws.
 
-A score gets a gradient by having zeros added to it, as a log-prior is.
+Zeros are added to the scores, like a log-prior, and autograd differentiates with respect to them.
 """
 
 from typing import Any

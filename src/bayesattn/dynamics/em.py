@@ -1,15 +1,15 @@
-"""A head trained by gradient descent, with a learning rate of its own for V, Q, K and O.
+"""A head trained by gradient descent, with separate learning rates for V, Q, K and O.
 
     W_V ← W_V - η_v ∂L/∂W_V          "M-step": values move along responsibility-weighted errors
     W   ← W   - η   ∂L/∂W            for Q, K and O
 
-What is published as an EM-like schedule computes both gradients from one forward pass, so it is SGD
-with two rates. The schedule with two forwards really alternates: it looks again after the value
-step. Neither solves for the best values, as the M-step of EM would.
+The published EM-like schedule computes both gradients from one forward pass, so it is SGD
+with two rates. The schedule with two forward passes really alternates: the second pass follows the
+value step. Neither solves for the best values, as the M-step of EM would.
 
 The problem is a sticky Markov chain: the head sees noisy observations of past symbols and predicts
-the next one. The exact chain is `StickyChain`; the published generator added the probability of
-staying twice, so that it was 0.35 instead of 0.30 and every loss looked closer to its floor.
+the next one. The exact chain is `StickyChain`. The published generator added the probability of
+staying twice, so it was 0.35 instead of 0.30, and every loss looked closer to its lower bound.
 """
 
 import math
@@ -25,11 +25,11 @@ from bayesattn.dynamics.head import Head, Weights
 from bayesattn.tunnels import StickyChain
 
 FAST = 10.0
-"""How much larger the published learning rate of the values is than that of the rest."""
+"""Ratio of the published learning rate of the values to that of the other weights."""
 
 
 class Problem(NamedTuple):
-    """What a head is trained or tested on; leading dimensions are sequences of their own."""
+    """Training or test data of a head; leading dimensions are separate sequences."""
 
     x: Tensor
     """[..., T, d_x]."""
@@ -74,7 +74,7 @@ def chain_problem(length: int, generator: Generator, sequences: int | None = Non
     Args:
         length: T.
         generator: of the paths and the noise; the means of the symbols are always the same.
-        sequences: None gives [T, d_x], a number [sequences, 1, T, d_x], so that several weights
+        sequences: None gives [T, d_x]; a number gives [sequences, 1, T, d_x], so several weights
             [R, ...] can be tested on all sequences at once.
     """
     chain = StickyChain(symbols=CHAIN.outcomes, length=length, width=CHAIN.x)
@@ -92,14 +92,14 @@ def chain_floor() -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Multiples of one base learning rate, and how often a step looks."""
+    """Multiples of one base learning rate, and number of forward passes per step."""
 
     query: float = 1.0
     key: float = 1.0
     value: float = 1.0
     output: float = 1.0
     forwards: Literal[1, 2] = 1
-    """2: the values step first, then the rest from a second forward pass."""
+    """2: first the step of the values, then a second forward pass and the other steps."""
 
     def __post_init__(self) -> None:
         if self.forwards not in (1, 2):
@@ -112,7 +112,7 @@ class Schedule:
     def work(self) -> int:
         """Products with a T × T matrix that a step needs: its cost on a long sequence.
 
-        Scores, context, ū, b and the gradients of q and k; a second look has scores and context.
+        Scores, context, ū, b and the gradients of q and k; a second pass has scores and context.
         """
         return 6 if self.forwards == 1 else 8
 
@@ -150,7 +150,7 @@ def step_of_norm(
 ) -> Weights:
     """Weights after a step of given length |Δθ| over all matrices, in the schedule's direction.
 
-    Between schedules only the direction then differs, whatever their multiples.
+    Then schedules differ in direction only, for any multiples.
     """
     if schedule.forwards != 1:
         raise ValueError("a step of given norm has one direction; choose a schedule of one forward")

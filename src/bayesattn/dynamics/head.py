@@ -1,4 +1,4 @@
-"""One attention head under cross-entropy, with every first-order quantity in closed form.
+"""One attention head under cross-entropy: all first-order quantities in closed form.
 
     s_ij = q_i·k_j/√d_k + log prior_ij      α_i = softmax(s_i)      g_i = Σ_j α_ij v_j
     ℓ_i  = W_O g_i + bias                   p_i = softmax(ℓ_i)      L = -Σ_i ln p_i[y_i]
@@ -6,10 +6,10 @@
 
 with L, and so every gradient, divided by T if the loss is a mean over positions.
 
-Nothing here uses autograd: `autograd.py` is the other way to the same numbers.
+This file does not use autograd; `autograd.py` computes the same numbers with it.
 
 Positions are rows, and weights are [out, in] as in `nn.Linear`, so ∂L/∂W is Σ_i ∂L/∂(W x_i) x_iᵀ;
-for code that writes x @ W, transpose both. Leading dimensions are heads of their own, each with its
+for code that writes x @ W, transpose both. Leading dimensions are separate heads, each with its
 own loss. Losses are in nats.
 """
 
@@ -29,7 +29,7 @@ Reduction = Literal["sum", "mean"]
 
 
 class Weights(NamedTuple):
-    """The four matrices of a head, or something for each of them, such as a learning rate."""
+    """The four matrices of a head, or one value for each of them, such as a learning rate."""
 
     w_q: Any
     w_k: Any
@@ -38,7 +38,7 @@ class Weights(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """∂L/∂ of everything in a head."""
+    """Gradients of the loss with respect to all quantities of a head."""
 
     w_q: Tensor
     w_k: Tensor
@@ -65,7 +65,7 @@ class Head:
         bias: [..., C].
         mask: [..., T, T] True where a query sees a key; every query must see one.
         log_prior: [..., T, T] added to the scores; -inf hides a key as a mask does.
-        reduction: How the losses of the positions are joined; it scales u and every gradient.
+        reduction: Sum or mean over the losses of the positions; it scales u and every gradient.
     """
 
     x: Tensor
@@ -103,7 +103,7 @@ class Head:
         visible = self.visible
         if visible is None:
             visible = torch.ones(self.x.shape[-2], dtype=torch.bool, device=self.x.device)
-        # q and k have the same leading dimensions, so that no head is repeated.
+        # q and k have the same leading dimensions, so no head is repeated.
         return weigh(self.q, self.k, self.log_prior, visible, self._scale, all_see=True)
 
     @property
@@ -159,7 +159,7 @@ class Head:
 
     @cached_property
     def gradients(self) -> Gradients:
-        """All of them, by the routing law, the value law and the chain rule."""
+        """All gradients, by the routing law, the value law and the chain rule."""
         scores, values = self.routing.score_gradient, self.routing.weighted_error
         q = scores @ self.k * self._scale
         k = scores.mT @ self.q * self._scale
@@ -176,7 +176,7 @@ class Head:
         )
 
     def loss_at(self, *, scores: Tensor | None = None, values: Tensor | None = None) -> Tensor:
-        """[...] L if scores or values were these, free of the weights they came from."""
+        """[...] L with these scores or values, independent of the weights."""
         alpha = self.alpha if scores is None else scores.softmax(-1)
         context = alpha @ (self.v if values is None else values)
         return self._loss(self._read_out(context).log_softmax(-1))

@@ -1,8 +1,8 @@
 """The routing law in a real model: α, u, b and A of every head of one layer.
 
-The upstream gradient u is taken by autograd at the output of the heads; everything else follows
-from it, the attention weights and the values by the law. The loss is a mean, over sequences and
-scored positions, so u is small where there are many.
+Autograd gives the upstream gradient u at the output of the heads. The law gives all other
+quantities from u, the attention weights and the values. The loss is a mean over sequences and
+scored positions, so u is small if there are many.
 
 Shapes: B batch, H query heads, G key/value heads, T queries, S keys, D head width.
 """
@@ -26,7 +26,7 @@ from bayesattn.models.layout import Layout
 from bayesattn.tunnels import Batch
 
 Data = Batch | Mapping[str, Tensor]
-"""A batch of a tunnel; or, for a language model, its arguments, `labels` among them."""
+"""A batch of a tunnel; or the arguments of a language model, with `labels`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class LayerDynamics(Routing):
     """`Routing` of all heads of a layer, [B, H, ...]; values are repeated for each query head."""
 
     kv_heads: int = 1
-    """G."""
+    """Number G of key/value heads."""
 
     @cached_property
     def value_gradient(self) -> Tensor:
@@ -116,7 +116,7 @@ def heads(attention: BayesAttention, x: Tensor) -> Tensor:
 
 
 def visibility(count: int, layout: Layout) -> Tensor:
-    """[B or 1, 1, T, S] who sees whom, in a call on `count` tokens."""
+    """[B or 1, 1, T, S] True where a query sees a key, in a call on `count` tokens."""
     first = first_visible(count, layout.offset, layout.documents, layout.padding)
     seen = Visibility(count, layout.offset, first, layout.window)
     return seen.mask(layout.positions.device)
@@ -126,9 +126,9 @@ def visibility(count: int, layout: Layout) -> Tensor:
 def recorded(
     attention: BayesAttention, look: Callable[[Tensor, Layout, Tensor], Tensor | None]
 ) -> Iterator[None]:
-    """The layer writes out its posterior, and `look(x, layout, posterior)` sees it.
+    """Context in which the layer calls `look(x, layout, posterior)`.
 
-    What `look` returns, if anything, is the output of the layer instead of its own.
+    If `look` returns a tensor, it replaces the output of the layer.
     """
     signature = inspect.signature(attention.forward)
 

@@ -1,4 +1,4 @@
-"""The routing law: what attention weights, values and upstream gradients say about the next step.
+"""The routing law: the next gradient step from attention weights, values and upstream gradients.
 
     b_ij = u_i·v_j                        compatibility, ∂L/∂α_ij
     A_ij = -(b_ij - Σ_k α_ik b_ik)        advantage: positive means that raising s_ij lowers L
@@ -7,7 +7,7 @@
 
 (Agarwal, Dalal and Misra, arXiv 2512.22473.) Its prose says in places that scores rise where b lies
 above its row mean; descent prefers *smaller* b, as the formulas say. The law is about the score s
-that enters the softmax, so priors and temperatures change nothing in it.
+that enters the softmax, so it is the same for all priors and temperatures.
 
 Shapes: T queries, S keys, D head width; any leading dimensions.
 """

@@ -1,7 +1,7 @@
-"""One schedule at many learning rates at once, watched on sequences it is not trained on.
+"""One schedule at many learning rates at once, evaluated on held-out sequences.
 
-Everything is in nats. A run that diverges has losses that are not finite, and stays in its row: the
-rows share no arithmetic.
+All losses are in nats. A run that diverges has NaN or infinite losses in its row only: rows are
+independent.
 """
 
 import math
@@ -17,10 +17,10 @@ from bayesattn.dynamics.em import Problem, Schedule, step, step_of_norm
 from bayesattn.dynamics.head import Weights
 
 CACHED = 2**16
-"""Attention weights up to which rates are trained side by side: more would leave the cache."""
+"""Largest number of attention weights of rates that are trained at once, to fit in the cache."""
 
 SHARE = 0.9
-"""Two curves are compared after this share of the way that both go."""
+"""Share of the common fall of two curves at which they are compared."""
 
 
 class Curves(NamedTuple):
@@ -29,7 +29,7 @@ class Curves(NamedTuple):
     loss: Tensor
     """Cross-entropy, nats."""
     accuracy: Tensor
-    """Share of positions whose likeliest symbol came."""
+    """Share of positions whose most probable symbol is the right one."""
     entropy: Tensor
     """Entropy of the predictions, nats."""
 
@@ -44,15 +44,15 @@ def descend(
     watched: Mapping[str, Problem],
     equal_norm: bool = False,
 ) -> dict[str, Curves]:
-    """Train at every rate from the same start; curves by name of the watched problem.
+    """Train at every rate from the same start; returns curves by name of the watched problem.
 
     Args:
-        problem: the training sequence, whole in every step.
-        start: weights [out, in].
-        schedule: which matrix gets how many times the rate.
-        rates: base learning rates; with `equal_norm`, lengths of every step instead.
-        at: steps to look after, increasing, 0 for the start; the last one ends the training.
-        watched: problems to measure on; `sequences` [N, 1, T, d_x] are averaged.
+        problem: the training sequence; each step uses all of it.
+        start: initial weights [out, in].
+        schedule: multiples of the rate for each matrix.
+        rates: base learning rates; with `equal_norm`, lengths of the steps.
+        at: steps of the evaluations, increasing, 0 for the start; training ends at the last one.
+        watched: problems for the evaluations; `sequences` [N, 1, T, d_x] are averaged.
         equal_norm: see `step_of_norm`.
     """
     if any(rate <= 0 for rate in rates) or list(at) != sorted(set(at)):
@@ -89,8 +89,8 @@ def measure(problem: Problem, weights: Weights) -> Curves:
 def best_rate(curves: Curves) -> int:
     """Index of the rate with the lowest loss, averaged over the whole training.
 
-    Averaged, so that neither a slow rate that would get there later nor one that falls fast and
-    then fits the training sequence is preferred for its last step.
+    The average does not favour a rate for its last step, such as a slow rate, or a fast rate that
+    then fits the training sequence.
     """
     mean = curves.loss.mean(-1)
     if not bool(mean.isfinite().any()):
@@ -99,7 +99,7 @@ def best_rate(curves: Curves) -> int:
 
 
 def steps_to(loss: Tensor, at: Sequence[float], target: float) -> float:
-    """Steps until a loss curve [E] is first at or below `target`, between two looks by a line.
+    """Steps until a loss curve [E], linear between evaluations, is first at or below `target`.
 
     Infinite if it never is.
     """
@@ -117,17 +117,17 @@ def steps_to(loss: Tensor, at: Sequence[float], target: float) -> float:
 def doublings(
     first: Tensor, second: Tensor, at: Sequence[int], *, share: float = SHARE, cost: float = 1.0
 ) -> float:
-    """log2 of how many times sooner `second` [E] is there than `first`: 1 is twice as fast.
+    """log2 of the steps of `first` over those of `second` [E] to a target loss: 1 is twice as fast.
 
-    "There" is `share` of the way from the loss at the start, the mean of both, to the higher of
-    their lowest losses: where both get, in this pair alone. Exchanging the curves changes the sign.
+    The target is `share` of the way from the initial loss (mean of both) to the higher of their
+    lowest losses, which both reach. Exchanging the curves changes the sign.
 
     Args:
         first: losses after the steps `at`.
-        second: the same.
+        second: losses after the steps `at`.
         at: steps.
-        share: less than all, since when the flat end of a curve is reached is chance.
-        cost: of a step of `second`, in steps of `first`; both may spend as much.
+        share: below 1, because the time at which a curve reaches its flat end is random.
+        cost: of a step of `second`, in steps of `first`; both have the same budget.
     """
     paid = [steps * cost for steps in at]
     second = second[: sum(price <= at[-1] for price in paid)]
@@ -139,9 +139,10 @@ def doublings(
 
 
 def times_as_fast(first: Tensor, second: Tensor, at: Sequence[int]) -> float:
-    """How many times fewer steps take `second` [E] to where `first` ends, the authors' measure.
+    """The authors' measure: total steps over those of `second` [E] to the final loss of `first`.
 
-    Below 1 if it never gets there: then, how many times more than `first` needs to where it ends.
+    Below 1 if `second` never reaches it: the steps of `first` to the final loss of `second`, over
+    the total steps.
     """
     ends = [curve[-1].item() for curve in (first, second)]
     if ends[1] > ends[0]:

@@ -1,1 +1,1 @@
-"""What a trained model is worth: its predictions against exact posteriors."""
+"""Evaluations of trained models: predictions, retrieval, perplexity, priors."""

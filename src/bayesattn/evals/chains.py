@@ -1,10 +1,10 @@
-"""Models that write their own scratch, beside the exact posterior.
+"""Models that write their own scratch, compared with the exact posterior.
 
-A chain that a model has written is a sample, so its answer is right if it is the posterior *given
-the chain*. What the model knows of the answer itself is the mean over many chains:
+A written chain is a sample, so the right answer is the posterior *given the chain*. The model's
+belief about the answer alone is the mean over many chains:
 
-    conditional   p(answer | chain)                      against the posterior given that chain
-    marginal      mean over chains of p(answer | chain)  against the posterior without any
+    conditional   p(answer | chain)                      against the posterior given the chain
+    marginal      mean over chains of p(answer | chain)  against the posterior without a chain
 
 Equal chains of a sequence are computed once and counted. Errors are in bits.
 """
@@ -26,58 +26,58 @@ from bayesattn.evals.prediction import Model, predict_all
 from bayesattn.tunnels import Batch, GroupFilter, Hops
 
 LIMIT = 0.05
-"""Bits: up to this error a number of hops is mastered."""
+"""Largest error in bits at which a number of hops counts as mastered."""
 TOLD_APART = 0.5
-"""Total variation from which on two posteriors say different things."""
+"""Least total variation at which two posteriors count as different."""
 
 
 class Written(NamedTuple):
-    """Chains of many sequences, each different one once."""
+    """Distinct chains of many sequences."""
 
     inputs: Tensor
-    """[M, T] with the scratch filled in."""
+    """[M, T] inputs with the written scratch."""
     sequence: Tensor
-    """[M] whose chain it is."""
+    """[M] sequence of each chain."""
     times: Tensor
-    """[M] how often it was written."""
+    """[M] number of times that the chain was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HopScores:
-    """Sequences that ask for the same number of hops."""
+    """Scores of sequences with the same number of hops."""
 
     mae: float
-    """|H(model) - H(Bayes)| of the answer, by the mean over chains."""
+    """|H(model) - H(Bayes)| of the answer, for the mean over chains."""
     kl: float
-    """KL(Bayes ‖ model) of the same."""
+    """KL(Bayes ‖ model) of the answer, for the mean over chains."""
     conditional_mae: float
     """|H(model) - H(Bayes)| of the answer, chain by chain."""
     conditional_kl: float
     accuracy: float
     """Share of sequences whose most probable answer is the true one."""
     scratch_mae: tuple[float, ...]
-    """At each place of a scratch that is not blank, given the true ones before it."""
+    """Errors at each place of the scratch that is not blank, given the true symbols before it."""
     bayes: float
     """Entropy of the exact posterior of the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overwriting:
-    """KL of the answer, in bits, after one symbol of the scratch was replaced by another."""
+    """KL of the answer, in bits, after one symbol of the scratch was overwritten."""
 
     kl_to_new: float
-    """To the posterior that follows from the symbol as it stands there now."""
+    """KL to the posterior given the new symbol."""
     kl_to_old: float
-    """To the posterior as if nothing had been changed."""
+    """KL to the posterior given the old symbol."""
 
     @property
     def followed(self) -> float:
-        """By how much the new symbol explains the answer better than the old one."""
+        """How much nearer the answer is to the new posterior than to the old one, in bits."""
         return self.kl_to_old - self.kl_to_new
 
 
 class Bayes:
-    """The exact posterior as a model: what it misses through this code is the noise of chains."""
+    """The exact posterior as a model: its error is the noise of a mean over chains."""
 
     def __init__(self, tunnel: Hops | GroupFilter) -> None:
         self.tunnel = tunnel
@@ -91,7 +91,7 @@ class Bayes:
 def write_chains(
     model: Model, tunnel: Hops | GroupFilter, inputs: Tensor, chains: int, generator: Generator
 ) -> Written:
-    """Let `model` fill in the scratch of inputs [B, T], `chains` times each."""
+    """Let `model` write the scratch of inputs [B, T], `chains` times each."""
     rows, sequence = inputs, torch.arange(len(inputs))
     times = torch.full((len(inputs),), chains)
     for position in tunnel.written.tolist():
@@ -119,10 +119,10 @@ def write_most_probable(model: Model, tunnel: Hops | GroupFilter, inputs: Tensor
 def measure_hops(
     model: Model, tunnel: Hops, *, sequences: int = 600, chains: int = 64
 ) -> list[HopScores]:
-    """Scores by number of hops, on held-out sequences with self-written scratch.
+    """Scores by number of hops, on held-out sequences with a scratch that the model writes.
 
-    The model writes `chains` of them for each sequence; without scratch to write there is one, the
-    sequence itself. `sequences` are counted over all numbers of hops together.
+    The model writes `chains` chains for each sequence; without a scratch the sequence itself is the
+    only one. `sequences` is the number over all numbers of hops together.
     """
     generator = Generator().manual_seed(EVAL_SEED)
     batch = tunnel.sample(sequences, generator)
@@ -168,7 +168,7 @@ def measure_tracking(model: Model, tunnel: GroupFilter, *, sequences: int = 600)
     """Errors of the belief at each step; the model writes its own scratch."""
     batch = tunnel.sample(sequences, Generator().manual_seed(EVAL_SEED))
     inputs = write_most_probable(model, tunnel, batch.inputs)
-    every = 2 if tunnel.scratch == "product" else 1  # before each belief a product
+    every = 2 if tunnel.scratch == "product" else 1  # a product stands before each belief
     log_probs = predict_all(model, inputs, tunnel.scored[every - 1 :: every])
     posterior = batch.posterior[:, every - 1 :: every]
     return Tracking(
@@ -178,7 +178,7 @@ def measure_tracking(model: Model, tunnel: GroupFilter, *, sequences: int = 600)
 
 
 def overwrite(tunnel: Hops, batch: Batch, place: Tensor, symbol: Tensor) -> Tensor:
-    """Inputs whose scratch says `symbol` [B] at `place` [B] and goes on truly from there."""
+    """Inputs with `symbol` [B] at `place` [B] of the scratch, and its true continuation."""
     if tunnel.mode != "cot":
         raise ValueError(f"only a scratch of mode cot can be overwritten, not of {tunnel.mode}")
     inputs = batch.inputs.clone()
@@ -192,9 +192,9 @@ def overwrite(tunnel: Hops, batch: Batch, place: Tensor, symbol: Tensor) -> Tens
 
 
 def measure_overwriting(model: Model, tunnel: Hops, *, sequences: int = 600) -> Overwriting:
-    """Replace a random symbol of the true scratch by another one and see what is answered.
+    """Answers after a random symbol of the true scratch is replaced by another one.
 
-    Only where the answer must change: sequences whose posteriors before and after are far apart.
+    Only for sequences in which the answer must change: posteriors before and after are far apart.
     """
     generator = Generator().manual_seed(EVAL_SEED)
     batch = tunnel.sample(sequences, generator)
@@ -215,13 +215,13 @@ def measure_overwriting(model: Model, tunnel: Hops, *, sequences: int = 600) -> 
 
 
 def knee(errors: Sequence[float]) -> int:
-    """How many hops are mastered: all numbers of hops up to it have an error below `LIMIT`."""
+    """The largest number of hops up to which all errors are below `LIMIT`."""
     return next((number for number, error in enumerate(errors) if not error < LIMIT), len(errors))
 
 
 def _by_sequence(values: Tensor, written: Written, weight: Tensor) -> Tensor:
     """[B] mean over the chains of each sequence."""
-    every = int(written.sequence[-1]) + 1  # each has a chain, and they are in order
+    every = int(written.sequence[-1]) + 1  # each sequence has a chain, and chains are in order
     return torch.zeros(every, dtype=torch.float64).index_add_(0, written.sequence, weight * values)
 
 

@@ -1,15 +1,15 @@
-"""Ways to extend a model's context, measured beside the model as it is: found, and lost.
+"""Measures ways to extend a model's context beside the unchanged model: needles found, bits lost.
 
 A text with needles at equal distances is read once. At every length, from the longest to the
-shortest, all needles up to there are asked for on the cache of that one reading:
+shortest, all needles up to this length are queried, with the cache of this one reading:
 
     found at a length       share of the needles before it whose value is the most probable answer,
                             digit by digit (teacher-forced)
-    perplexity              of some tokens between two lengths, none of them of a needle
-    lost inside             KL(original ‖ way), bits a token, at tokens within the trained length
+    perplexity              of some tokens between two lengths that belong to no needle
+    lost inside             KL(original ‖ way), bits per token, at tokens within the trained length
 
 Needles of one text are not independent, so Wilson's intervals are a little too narrow. Each piece
-of the work is kept in a file of its own as soon as it is done, and is not done again.
+of work is stored in a file when it is done, and is not repeated.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -40,11 +40,11 @@ from bayesattn.models.open import LanguageModel
 from bayesattn.stats import Interval, mean_interval, wilson_interval
 
 LOST = 0.01
-"""Bits a token that a recommended way may lose inside."""
+"""Largest loss of a recommended way inside the trained length, in bits per token."""
 SURE = 0.05
-"""Chance of as good a result as the model's own, at which a way counts as better."""
+"""Significance level of the sign test at which a way counts as better."""
 WINDOWS, PER_WINDOW = 16, 64
-"""Tokens whose loss is measured: so many in each of so many equal parts of a text."""
+"""Number of equal parts of a text, and number of tokens in each part whose loss is measured."""
 DIGITS = 5
 WORDING = Wording(
     "",
@@ -62,7 +62,7 @@ class Planted:
     tokens: Tensor
     """[n]."""
     ends: list[int]
-    """Of each needle the index after its last token, in order."""
+    """Index after the last token of each needle, in order."""
     questions: Tensor
     """[N, q]."""
     answers: Tensor
@@ -112,14 +112,14 @@ def plant(tokenizer: Any, text: Tensor, needles: int, seed: int) -> Planted:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one way made of one text."""
+    """Results of one way on one text."""
 
     right: dict[int, list[bool]]
-    """By length, of each needle before it."""
+    """By length, whether each needle before it was found."""
     losses: Tensor
     """[k] nats at the scored tokens."""
     lost: Tensor
-    """[i] bits at those inside."""
+    """[i] bits lost at the scored tokens inside."""
 
 
 def read_text(
@@ -129,9 +129,9 @@ def read_text(
     memory: int,
     original: Tensor | None = None,
 ) -> tuple[Reading, Tensor]:
-    """Read a text once and ask; and the log-probabilities [i, vocabulary] of the tokens inside.
+    """Read a text once and query its needles; also log-probabilities [i, vocabulary] inside.
 
-    `original` are those of the model as it is.
+    `original` are the log-probabilities of the unchanged model.
     """
     model: Any = opened.model
     model.set_attn_implementation(NAME)
@@ -155,13 +155,13 @@ def read_text(
     right: dict[int, list[bool]] = {}
     for length in sorted(lengths, reverse=True):
         known = [number for number, end in enumerate(text.ends) if end <= length]
-        right[length] = [_knows(reader, text, number, length) for number in known]
+        right[length] = [_is_answered(reader, text, number, length) for number in known]
     none = torch.zeros(inside)
     return Reading(right, torch.cat(losses), torch.cat(lost) if lost else none), torch.cat(kept)
 
 
-def _knows(reader: Reader, text: Planted, number: int, length: int) -> bool:
-    """Whether the value of a needle follows the question for it, after so much of the text."""
+def _is_answered(reader: Reader, text: Planted, number: int, length: int) -> bool:
+    """Whether the model answers the question about a needle after so many tokens of the text."""
     at = reader.rewind(length)
     if at < length:
         reader.logits(text.tokens[None, at:length], [length - at - 1])
@@ -172,7 +172,7 @@ def _knows(reader: Reader, text: Planted, number: int, length: int) -> bool:
 
 
 def needed(model: Any, tokens: int) -> int:
-    """Bytes that reading so many tokens in one piece takes beyond the model."""
+    """Bytes, beyond the model, for reading so many tokens in one piece."""
     config, size = config_of(model), model.dtype.itemsize
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     states = size * tokens * (12 * config.hidden_size + 3 * inner)
@@ -181,7 +181,7 @@ def needed(model: Any, tokens: int) -> int:
 
 
 def fits(model: Any, trained: int, memory: int) -> int:
-    """Most tokens, in steps of a quarter of the trained length, that so much memory allows."""
+    """Largest number of tokens that fit, in steps of a quarter of the trained length."""
     step = max(1, trained // 4)
     count = 0
     while needed(model, count + step) <= memory:
@@ -191,7 +191,7 @@ def fits(model: Any, trained: int, memory: int) -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """One way on all texts."""
+    """Results of one way on all texts."""
 
     way: str
     trained: int
@@ -205,7 +205,7 @@ class Measured:
 
     @property
     def beyond(self) -> list[bool]:
-        """Every answer at lengths beyond the trained one."""
+        """All answers at lengths beyond the trained one."""
         pairs = [(reading.right, n) for reading in self.readings for n in self.lengths]
         return [right for known, n in pairs if n > self.trained for right in known[n]]
 
@@ -218,7 +218,7 @@ class Measured:
         return mean_interval(torch.cat([r.lost for r in self.readings]).double().numpy())
 
     def loss(self, start: int, stop: int) -> Tensor:
-        """[k] nats of the scored tokens from `start` on before `stop`, of all texts."""
+        """[k] nats of the scored tokens from `start` to `stop`, over all texts."""
         pairs = zip(self.readings, self.scored, strict=True)
         return torch.cat([r.losses[(at >= start) & (at < stop)] for r, at in pairs])
 
@@ -229,7 +229,9 @@ class Measured:
             loss = float(self.loss(start, stop).mean())
             row = {"length": stop, "found": correct, "asked": total, "loss": loss}
             row |= {"from": start, "perplexity": math.exp(loss)}
-            rows.append(row | wilson_interval(correct, total)._asdict())
+            # of needles that stand nowhere before a length nothing is known
+            share = wilson_interval(correct, total) if total else Interval(0.0, 1.0)
+            rows.append(row | share._asdict())
         low, high = self.lost_interval or (None, None)
         lost = {"bits": self.lost, "low": low, "high": high}
         depths = [
@@ -248,7 +250,7 @@ class Measured:
 
 
 def better(way: Measured, before: Measured) -> float:
-    """Chance of so many more right answers beyond if both were equally good: a sign test."""
+    """The p-value of a sign test on the right answers beyond the trained length."""
     pairs = list(zip(way.beyond, before.beyond, strict=True))
     won, lost = (sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs))
     count = won + lost
@@ -256,7 +258,7 @@ def better(way: Measured, before: Measured) -> float:
 
 
 def recommend(measured: Sequence[Measured]) -> tuple[str | None, str]:
-    """The way to take, if there is one, and a sentence that says why."""
+    """The recommended way, if there is one, and a sentence with the reason."""
     before = next(m for m in measured if m.way == AS_IS)
     others = [m for m in measured if m.way != AS_IS and better(m, before) < SURE]
     rule = (
@@ -287,7 +289,7 @@ def recommend(measured: Sequence[Measured]) -> tuple[str | None, str]:
 def kept(
     folder: Path | None, name: str, make: Callable[[], tuple[dict[str, Tensor], Any]]
 ) -> tuple[dict[str, Tensor], Any]:
-    """Tensors and JSON of one piece of work: from its file, or made and written to it."""
+    """Tensors and JSON of one piece of work, from its file; computed and stored if missing."""
     if folder is None:
         return make()
     path = folder / f"{name}.safetensors"

@@ -1,11 +1,11 @@
-"""`bayesattn extend` from the first look to the recommendation, in pieces that are done once.
+"""`bayesattn extend` from the diagnosis to the recommendation, in pieces that are stored.
 
-In the folder of all that is found are
+The folder has
 
-    settings.json            what is measured; another measurement is refused
-    work/NAME.safetensors    each piece of the work as soon as it is done
+    settings.json            settings of the measurement; other settings are refused
+    work/NAME.safetensors    each finished piece of the work
     WAY/extension.json       every way, for `load_extension`
-    extension.json           the recommended one
+    extension.json           the recommended way
     report.json              all numbers
 """
 
@@ -58,16 +58,16 @@ from bayesattn.system import GIBIBYTE, free_memory
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides every number."""
+    """Settings that determine every number."""
 
     to: int
     lengths: list[int]
     source: str
-    """Of the text."""
+    """Source of the text."""
     texts: int
-    """To measure on."""
+    """Number of texts for measuring."""
     fit_texts: int
-    """To look at heads and to fit with; others than those."""
+    """Number of other texts, for diagnosis and fitting."""
     needles: int
     seed: int
 
@@ -77,14 +77,14 @@ Tell = Callable[[str], None]
 
 
 class Extending:
-    """One model on its way to a longer context.
+    """The extension of one model, step by step.
 
     Args:
-        opening: opens the original model anew, as often as it is called.
-        settings: what to measure.
+        opening: opens the original model again at each call.
+        settings: of the measurement.
         memory: bytes that reading may take beyond the model.
-        folder: for all that is found; None keeps nothing.
-        tell: is told what is being done.
+        folder: for all results; None stores nothing.
+        tell: called with a description of the present work.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Extending:
         if len(found) < count:
             raise UserError(
                 f"The text of {settings.source} gives {len(found)} pieces of {settings.to:,} "
-                f"tokens, and {count} are asked for: give more text, or fewer --texts."
+                f"tokens, and {count} are needed: give more text, or fewer --texts."
             )
         self.to_fit = list(found[: settings.fit_texts])
         self.planted: list[Planted] = [
@@ -120,10 +120,10 @@ class Extending:
             self._work = folder / "work"
             with files.writing(str(folder), "choose another folder"):
                 self._work.mkdir(parents=True, exist_ok=True)
-            self._settle(folder / "settings.json")
+            self._require_same_settings(folder / "settings.json")
 
     def _check_room(self) -> None:
-        """Of memory and of the disk."""
+        """Refuse work that needs more memory or disk than is free."""
         model, to = self.opened.model, self.settings.to
         allowed = min(self.memory, free_memory(str(model.device)))
         if needed(model, to) > allowed:
@@ -145,7 +145,7 @@ class Extending:
                     f"{free / GIBIBYTE:.1f} are free: make room, or choose another folder."
                 )
 
-    def _settle(self, path: Path) -> None:
+    def _require_same_settings(self, path: Path) -> None:
         model = self.opened.model
         settings = {**asdict(self.settings), "trained": self.trained}
         settings |= {"model": self.opened.name, "identity": identity_of(model)}
@@ -173,7 +173,7 @@ class Extending:
         return Diagnosis(self.trained, windowed=windowed, **tensors)
 
     def extended(self, way: str) -> LanguageModel:
-        """The model under a way, fitted if there is something to fit."""
+        """The model with a way, fitted if the way has a fit."""
         if way == AS_IS:
             return self.opened
         assert self.folder is not None
@@ -199,7 +199,7 @@ class Extending:
         return opened
 
     def _factors(self, base: str | None) -> tuple[Tensor, Tensor]:
-        """Factors that give heads the entropy of their law, and the rows that they are of."""
+        """Factors that give heads the entropy of their law, and their rows."""
         found = self.diagnosis
         beyond = found.rows >= self.trained
         if base is None:
@@ -238,7 +238,7 @@ class Extending:
                     value.copy_(fitted[name])
 
     def measure(self, ways: Sequence[str]) -> list[Measured]:
-        """Every way on every text, the model as it is among them."""
+        """Every way on every text, and the unchanged model."""
         ways = list(dict.fromkeys((AS_IS, *ways)))
         readings: dict[str, list[Reading]] = {way: [] for way in ways}
         for number in range(len(self.planted)):
@@ -275,7 +275,7 @@ class Extending:
         return Reading({int(n): answers for n, answers in right.items()}, **tensors)
 
     def finish(self, measured: Sequence[Measured], more: dict[str, Any]) -> dict[str, Any]:
-        """Put the recommended way at the top of the folder, and write the report."""
+        """Copy the recommended way to the top of the folder, and write the report."""
         assert self.folder is not None and self._work is not None
         way, why = recommend(measured)
         report = {

@@ -1,8 +1,8 @@
-"""How far a model's predictions are from the exact posterior, in bits.
+"""Fidelity: the distance of a model's predictions to the exact posterior, in bits.
 
 `measure` samples held-out sequences, runs the model over each once, and compares it with Bayes at
-every scored position, beside predictors that infer nothing. Steps inside and beyond the horizon,
-the number of steps that the model was trained on, are never averaged together.
+every scored position, beside predictors that do not infer. The horizon is the number of steps in
+training. Steps inside and beyond the horizon are never averaged together.
 """
 
 import math
@@ -19,15 +19,15 @@ from bayesattn.stats import Estimate, Interval, percentiles, resampling_weights
 from bayesattn.tunnels.base import Batch, Tunnel
 
 EVAL_SEED = 7_000_000_002
-"""Sequences that fidelity is measured on: no training has seen them, nor its early stop.
+"""Seed of the sequences for fidelity, which no training and no early stop uses.
 
-Evaluations have the highest of the 32 bits that torch keeps of a seed set, trainings never.
+torch keeps 32 bits of a seed. Evaluations have the highest bit set, trainings do not.
 """
 
 
 @dataclass(frozen=True)
 class Part:
-    """Scores on one side of the horizon: of the model, of the posterior itself, of the trivial."""
+    """Scores inside or beyond the horizon: of the model, the posterior and trivial predictors."""
 
     first: int
     """Step of the first column, from 1."""
@@ -71,7 +71,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """What `measure` found."""
+    """Result of `measure`."""
 
     tunnel: dict[str, Any]
     sequences: int
@@ -121,11 +121,11 @@ def measure(
 
     Args:
         model: from inputs to logits [B, T, outcomes], or a `Predictor`.
-        tunnel: what to sample from; `trained.stretched(10)` to look beyond the horizon.
-        sequences: how many to sample.
+        tunnel: to sample from; `trained.stretched(10)` also measures beyond the horizon.
+        sequences: number of sequences.
         seed: of the sequences.
-        horizon: steps that the model was trained on; all of the tunnel's if not given.
-        batch_size: sequences in one pass of the model; changes nothing else.
+        horizon: number of steps in training; all steps of the tunnel if not given.
+        batch_size: sequences in one pass of the model; does not change the result.
     """
     horizon = tunnel.horizon if horizon is None else horizon
     if sequences < 2 or batch_size < 1 or horizon < 0:
@@ -149,10 +149,10 @@ def measure(
 
 
 def measure_stretched(model: Model, trained: Tunnel, longer: Tunnel, *, sequences: int) -> Fidelity:
-    """Steps that the model was trained on inside, further ones beyond the horizon.
+    """Fidelity on a longer tunnel: steps of the training inside, further steps beyond the horizon.
 
-    Where a longer tunnel has as many steps, only further apart, it is beyond the horizon as a
-    whole, and inside is the tunnel that was trained on.
+    If a longer tunnel has equally many steps, only further apart, all its steps are beyond the
+    horizon, and the steps of the training tunnel are inside.
     """
     if longer.horizon != trained.horizon or longer == trained:
         return measure(model, longer, sequences=sequences, horizon=trained.horizon)
@@ -162,17 +162,16 @@ def measure_stretched(model: Model, trained: Tunnel, longer: Tunnel, *, sequence
 
 
 def trivial_predictors(posterior: Tensor) -> dict[str, Tensor]:
-    """Probabilities [B, S, C] of what knows nothing of the sequence, or too little.
+    """Probabilities [B, S, C] of predictors that ignore the sequence, or most of it.
 
-    A number such as "0.4 bits of entropy error" means nothing until the uniform predictor has been
-    seen to reach the same. Constants are fitted on the very posteriors they are judged by: none can
-    be stronger.
+    An entropy error such as 0.4 bits has no meaning without that of the uniform predictor.
+    Constants are fitted to the same posteriors by which they are judged, so no constant is better.
     """
     return {
         "uniform": torch.full_like(posterior, 1 / posterior.shape[-1]),
-        # of all constants the least KL(Bayes ‖ ·)
+        # the constant with the least KL(Bayes ‖ ·)
         "constant": posterior.mean((0, 1), keepdim=True).expand_as(posterior),
-        # one that knows the instance of the task
+        # the best constant of each sequence
         "instance": posterior.mean(1, keepdim=True).expand_as(posterior),
     }
 
@@ -180,7 +179,7 @@ def trivial_predictors(posterior: Tensor) -> dict[str, Tensor]:
 def constant_entropy_maes(posterior: Tensor) -> dict[str, float]:
     """Least mean |h - H| in bits of a constant entropy h, for all sequences or for each of them.
 
-    Right entropies can come with wrong probabilities, so this bounds what an entropy error shows.
+    Wrong probabilities can have the right entropy, so a good entropy error must be below this.
     """
     bits = entropy(posterior)
     best = {"constant": bits.flatten().median(), "instance": bits.median(1, keepdim=True).values}
@@ -213,7 +212,7 @@ def _model_scores(model: Model, batch: Batch, batch_size: int) -> Scores:
             inputs, scored = batch.inputs[rows].to(device), batch.scored.to(device)
             log_probs = predict(model, inputs, scored).cpu()
             if log_probs.isnan().any():
-                raise ValueError("the model's logits hold NaN, so its predictions mean nothing")
+                raise ValueError("the model's logits contain NaN, so its predictions mean nothing")
             chunks.append(Scores.compare(log_probs, batch.posterior[rows], batch.labels[rows]))
     return Scores.concatenate(chunks)
 
@@ -233,7 +232,7 @@ def _estimates(scores: Scores, weights: Tensor) -> dict[str, Estimate]:
 
 
 def _estimate(value: float, resampled: Tensor) -> Estimate:
-    if not resampled.isfinite().all():  # one infinite sequence is enough; left out, 0 · inf
+    if not resampled.isfinite().all():  # infinite if one sequence is; without this, 0 · inf
         return Estimate(value, Interval(value, value))
     low, high = percentiles(resampled, value)
     return Estimate(value, Interval(max(0.0, low), max(0.0, high)))

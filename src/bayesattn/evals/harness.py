@@ -1,7 +1,7 @@
 """Tasks of EleutherAI's lm-eval on any language model; the extra `bayesattn[eval]`.
 
-lm-eval's own RULER downloads texts and wants the name of a tokenizer. `offline_ruler_KIND` is ours
-(corpora/ruler): prompts for the tokenizer at hand, with room for the answer, and no network.
+lm-eval's RULER downloads texts and needs the name of a tokenizer. `offline_ruler_KIND` is our RULER
+(corpora/ruler): prompts for the model's tokenizer, with room for the answer, without network.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -18,9 +18,9 @@ from bayesattn.corpora.ruler import KINDS, Material, Problem, make_problem
 from bayesattn.models.open import LanguageModel
 
 OFFLINE_RULER = "offline_ruler"
-"""Prefix of our own tasks; alone it stands for all of them."""
+"""Prefix of our tasks; alone it means all of them."""
 PROMPTS = 20
-"""Of each of our own tasks; `limit` takes the first of them."""
+"""Number of prompts of each of our tasks; `limit` takes the first ones."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,14 @@ def harness(
     """Scores of `tasks`, by lm-eval's `simple_evaluate`.
 
     Args:
-        language_model: what to measure.
+        language_model: the model.
         tasks: names such as hellaswag or arc_easy; or offline_ruler, or offline_ruler_vt.
-        few_shot: examples in the prompt; as each task says by default.
+        few_shot: number of examples in the prompt; by default that of each task.
         limit: use only the first so many examples of each task.
-        batch_size: sequences read together.
-        length: longest input in tokens, of which the end is kept; the training length by default.
-        folder: with further tasks as YAML files.
+        batch_size: number of sequences read together.
+        length: longest input in tokens (the training length by default); longer inputs keep their
+            end.
+        folder: folder with further tasks as YAML files.
     """
     if not tasks:
         raise ValueError("name at least one task, such as arc_easy")
@@ -94,7 +95,7 @@ def harness(
 
 
 def _ruler_task(name: str, kind: str, language_model: LanguageModel, length: int) -> dict[str, Any]:
-    """A task in the form that lm-eval's YAML files have, with functions where they have strings."""
+    """A task in the form of lm-eval's YAML files, with functions instead of strings."""
     from datasets import Dataset
 
     tokenizer: Any = language_model.tokenizer
@@ -129,7 +130,7 @@ def _ruler_task(name: str, kind: str, language_model: LanguageModel, length: int
 
 
 def _scores(task: str, numbers: dict[str, Any]) -> list[Score]:
-    """From lm-eval's {"acc,none": 0.3, "acc_stderr,none": 0.01, ...}."""
+    """Scores from lm-eval's {"acc,none": 0.3, "acc_stderr,none": 0.01, ...}."""
     scores: list[Score] = []
     samples = int(numbers.get("sample_len", 0))
     for name, value in numbers.items():

@@ -1,11 +1,11 @@
-"""Lengths as people write them: "10x" of the training length, or a number of tokens or steps."""
+"""Lengths in options: a multiple of the training length ("10x"), or a number."""
 
 from bayesattn.checks import length_multiple, shortened
 from bayesattn.tunnels.base import Tunnel
 
 
 def stretch(tunnel: Tunnel, length: str) -> Tunnel:
-    """`tunnel` at a length such as "10x", a multiple of its own, or "50", a number of steps."""
+    """`tunnel` at a length: "10x" its own length, or a number of steps such as "50"."""
     factor = length_multiple(length, tunnel.horizon)
     if factor == 0:
         raise ValueError(
@@ -20,9 +20,9 @@ def stretch(tunnel: Tunnel, length: str) -> Tunnel:
 
 
 def token_lengths(text: str, trained: int) -> dict[str, int]:
-    """Number of tokens by what was written, such as "1x,8x,4096", shortest first.
+    """Numbers of tokens by their text in lists such as "1x,8x,4096", shortest first.
 
-    8x is a multiple of `trained`, the tokens of a training sequence.
+    8x is a multiple of `trained`, the number of tokens of a training sequence.
     """
     lengths: dict[str, int] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):

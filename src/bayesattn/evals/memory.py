@@ -1,4 +1,4 @@
-"""How much memory a long prompt takes, and how large its chunks may be."""
+"""Memory of a long prompt, and the largest possible chunks."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
@@ -14,12 +14,12 @@ from bayesattn.evals.room import MARKS
 from bayesattn.system import GIBIBYTE
 
 MEMORY = 2 * GIBIBYTE
-"""Ceiling of what reading may take beyond the model itself."""
+"""Largest memory for reading, besides the model."""
 LARGEST_CHUNK = 4096
-"""Attention gains nothing from more queries at once."""
+"""Largest chunk: attention is not faster with more queries at once."""
 _FEWEST = 16  # tokens; with smaller chunks a prompt would take days
 _FIXED = 96 << 20  # scratch of kernels, and memory that allocators keep
-# Hidden states alive at once in a layer: residual, normalised, q, k, v, attended, projected, spare.
+# Hidden states in memory at once in a layer: residual, normed, q, k, v, attended, projected, spare.
 _STATES = 8
 
 
@@ -30,10 +30,10 @@ def config_of(model: PreTrainedModel) -> Any:
 def chunk_size(
     model: PreTrainedModel, batch: int, tokens: int, *, every: bool, memory: int = MEMORY
 ) -> int:
-    """Most tokens to read at once so that caches and states stay within `memory` bytes.
+    """Largest number of tokens to read at once with caches and states within `memory` bytes.
 
-    `batch` sequences of so many `tokens`, answer included, are read together; `every` asks for
-    logits after every token, not after a few.
+    `batch` sequences of so many `tokens`, answer included, are read together. `every`: logits are
+    needed after every token, not after a few.
     """
     config = config_of(model)
     size = model.dtype.itemsize
@@ -63,7 +63,7 @@ def chunk_size(
 
 
 def cache_bytes(model: PreTrainedModel, tokens: int) -> int:
-    """Keys and values of so many tokens, and what is marked of windows."""
+    """Bytes of keys and values of so many tokens, and of marked windows."""
     config = config_of(model)
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -73,16 +73,16 @@ def cache_bytes(model: PreTrainedModel, tokens: int) -> int:
 
 
 def windows(config: Any) -> list[int | None]:
-    """Keys that each layer that attends can see at all, of models of ours; None for all."""
+    """Window of each layer with attention, for bayesattn models; None for all keys."""
     if config.model_type != "bayesattn":
         return [None] * config.num_hidden_layers
     return config.windows()[: config.num_attending]
 
 
 def whole_only(model: PreTrainedModel) -> bool:
-    """Whether keys would be turned otherwise if the prompt came in pieces (dynamic NTK, LongRoPE).
+    """Whether the prompt must be read in one piece (dynamic NTK, LongRoPE).
 
-    Cached keys keep the angles of the call that wrote them.
+    Angles of these encodings depend on the length, and cached keys keep the angles of their call.
     """
     config = config_of(model)
     rope = getattr(config, "rope_parameters", None) or {}
@@ -90,7 +90,7 @@ def whole_only(model: PreTrainedModel) -> bool:
 
 
 def longest_context(model: PreTrainedModel) -> int | None:
-    """Tokens for which the model has learned positions; None if there is no such limit."""
+    """Number of learned positions of the model; None if there is no such limit."""
     config = config_of(model)
     limit: int | None = getattr(config, "max_position_embeddings", None)
     if limit is None:
@@ -113,11 +113,11 @@ def check_length(model: PreTrainedModel, tokens: int) -> None:
 
 
 def _bytes_per_pair(model: PreTrainedModel, heads: int) -> int:
-    """Memory for each pair of query and key."""
+    """Bytes for each pair of query and key."""
     config = config_of(model)
     eager = config._attn_implementation == "eager" or getattr(config, "kernel", None) == "dense"
     if eager:
-        return 12 * heads  # scores, posterior and one in between, in float32
+        return 12 * heads  # scores, posterior and one temporary, in float32
     if config.model_type == "bayesattn" and model.device.type == "cpu":
         return 0  # the strided kernel writes no matrix
-    return 8  # a mask, and the same as numbers
+    return 8  # a boolean mask, and one of numbers

@@ -1,13 +1,13 @@
-"""Passkey retrieval: a value hidden somewhere in a long prompt, asked for at its end.
+"""Passkey retrieval: a long prompt hides a value, and ends with a question for the value.
 
-Teacher-forced, as the authors score: prompt and answer are read, and the answer counts if the most
-probable token is right at every digit. Generated: the model writes the answer itself, greedily.
-Lengths are those of the prompts in tokens, at most the requested ones. Models trained on text with
-passkeys in it, as those of our recipes are, have an advantage that the authors' did not have.
+Teacher-forced, the authors' scoring: the model reads prompt and answer, and the answer counts if
+the most probable token is right at every digit. Generated: the model writes the answer, greedily.
+Lengths are numbers of tokens of the prompts, at most the requested ones. Models that were trained
+on text with passkeys, as in our recipes, have an advantage over the authors' models.
 
-A prompt of 65,536 tokens takes a minute, so a measurement that is stopped should not ask again. The
-file of answers has a line that says what is measured, then one for each answer, and grows by whole
-lines: after a kill the last one may be torn, and is dropped.
+A prompt of 65,536 tokens takes a minute, so a stopped measurement keeps its answers. The file of
+answers has one line with the settings, then one line per answer. After a kill the last line may be
+incomplete; it is dropped.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -36,7 +36,7 @@ from bayesattn.stats import Interval, wilson_interval
 
 Scoring = Literal["teacher", "generated"]
 SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
-_SAMPLED = 256  # numbers of each tensor that tell models apart
+_SAMPLED = 256  # numbers of each tensor that identify a model
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Cell:
     """Prompts of one length with the needle at one depth."""
 
     requested: str
-    """The length as it was asked for."""
+    """The length as it was requested."""
     length: int
     """Tokens of the prompt."""
     depth: float
-    """Share of the filler that comes before the needle."""
+    """Share of the filler before the needle."""
     correct: int
     total: int
 
@@ -58,7 +58,7 @@ class Cell:
 
     @property
     def interval(self) -> Interval:
-        """Wilson's, of the share."""
+        """Wilson's interval of the accuracy."""
         return wilson_interval(self.correct, self.total)
 
     def to_json(self) -> dict[str, Any]:
@@ -67,18 +67,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Passkey:
-    """What `passkey` found."""
+    """Result of `passkey`."""
 
     model: str
     trained: int
-    """Tokens of a training sequence."""
+    """Number of tokens of a training sequence."""
     kind: str
-    """Of the needle, and what it is hidden in."""
+    """Kind of needle and of haystack."""
     scoring: Scoring
     seed: int
     tolerance: float | None
     cells: list[Cell]
-    """By length, and by depth for each."""
+    """Cells by length, then by depth."""
 
     def by_length(self) -> list[Cell]:
         """One cell per length, all depths together, at their mean."""
@@ -116,19 +116,19 @@ def passkey(
     """Accuracy by length and depth.
 
     Args:
-        language_model: what to measure.
+        language_model: the model.
         lengths: such as "1x,2x,500x" of the training length, or numbers of tokens.
-        depths: places of the needle, shares of the filler; or how many, equally far apart from the
-            first possible one to the last.
-        samples: prompts at each length and depth, each with a value of its own.
+        depths: places of the needle as shares of the filler; or their number, at equal distances
+            from the first possible place to the last.
+        samples: number of prompts at each length and depth, each with a new value.
         seed: of the values.
         scoring: "teacher" or "generated".
-        tolerance: share of the posterior that attention may leave out, to be faster.
+        tolerance: largest share of the posterior that attention may skip, to be faster.
         memory: bytes that reading may take beyond the model.
         maker: of the prompts; the authors' passkey prompt by default.
-        give_up: leave out longer lengths after so many in a row without one correct answer.
-        keep: file for answers as they come; what it knows already is not asked again.
-        report: called again and again with what is known and the share of the work that is done.
+        give_up: skip longer lengths after so many lengths in a row without a correct answer.
+        keep: file for answers; prompts with an answer in it are not read again.
+        report: called repeatedly with the result so far and the finished share of the work.
     """
     if scoring not in SCORINGS:
         raise ValueError(f"unknown scoring {scoring!r}; choose one of {', '.join(SCORINGS)}")
@@ -139,13 +139,13 @@ def passkey(
     check_tolerance(language_model.model, tolerance)
     maker = NeedleMaker(language_model.tokenizer) if maker is None else maker
     wanted = token_lengths(lengths, language_model.length)
-    # What cannot work is said before the first length, not after hours.
+    # Refuse impossible lengths before the first length, not after hours.
     maker.prompts(min(wanted.values()), places[:1], 1, seed)
     check_length(language_model.model, max(wanted.values()) + maker.answer_length)
-    asking = _Asking(language_model, scoring, tolerance, memory)
+    asking = _Scoring(language_model, scoring, tolerance, memory)
     answers = KeptAnswers(asking.about(), keep)
     sheets = [
-        _Sheet(name, places, maker.prompts(tokens, places, samples, seed))
+        _PromptSet(name, places, maker.prompts(tokens, places, samples, seed))
         for name, tokens in wanted.items()
     ]
     total = sum(asking.work(sheet.prompts, sheet.left(answers)) for sheet in sheets)
@@ -179,8 +179,8 @@ def _places(depths: int | Sequence[float]) -> list[float]:
     return [0.5] if depths == 1 else even
 
 
-class _Sheet:
-    """The prompts of one length, as many at each place."""
+class _PromptSet:
+    """The prompts of one length, equally many at each place."""
 
     def __init__(self, requested: str, places: Sequence[float], prompts: Prompts) -> None:
         self.requested, self.places, self.prompts = requested, places, prompts
@@ -203,8 +203,8 @@ class _Sheet:
 
 
 @dataclass(frozen=True)
-class _Asking:
-    """How prompts are read and answers are scored."""
+class _Scoring:
+    """Settings of reading prompts and scoring answers."""
 
     language_model: LanguageModel
     scoring: Scoring
@@ -212,7 +212,7 @@ class _Asking:
     memory: int
 
     def about(self) -> dict[str, Any]:
-        """What decides an answer, beside the prompt."""
+        """The settings that affect an answer, besides the prompt."""
         model = self.language_model
         return {
             "model": model.name,
@@ -227,7 +227,7 @@ class _Asking:
     def answered(
         self, prompts: Prompts, rows: list[int], tell: Callable[[float], None]
     ) -> Iterator[list[tuple[int, bool]]]:
-        """Prompts as they are read, and whether each was answered correctly."""
+        """Yields each prompt after it was read, and whether its answer is right."""
         if not rows:
             return
         model, tokenizer = self.language_model.model, self.language_model.tokenizer
@@ -247,7 +247,7 @@ class _Asking:
             yield list(zip(here, right, strict=True))
 
     def _read(self, prompts: Prompts, rows: list[int]) -> tuple[Tensor, list[int]]:
-        """Tokens to read, and the indices after which logits are wanted."""
+        """Tokens to read, and the indices after which logits are needed."""
         tokens, last = prompts.tokens[rows], prompts.length - 1
         if self.scoring == "generated":
             return tokens, [last]
@@ -257,7 +257,7 @@ class _Asking:
 
 
 def _continued(reader: Reader, tokens: Tensor, count: int) -> Tensor:
-    """[B, count] tokens, each the most probable one after those before it."""
+    """[B, count] tokens by greedy decoding."""
     while tokens.shape[1] < count:
         following = reader.logits(tokens[:, -1:], [0]).argmax(-1).cpu()
         tokens = torch.cat((tokens, following), dim=1)
@@ -265,9 +265,9 @@ def _continued(reader: Reader, tokens: Tensor, count: int) -> Tensor:
 
 
 class KeptAnswers(dict[str, bool]):
-    """Whether prompts were answered right, by a hash of the prompt; in memory, or in a `file`, too.
+    """Whether answers were right, by a hash of the prompt; in memory, and in a `file` if given.
 
-    A file with answers that something else than `about` has decided is refused.
+    A file of answers with settings other than `about` is refused.
     """
 
     def __init__(self, about: Mapping[str, Any], file: Path | None = None) -> None:
@@ -287,7 +287,7 @@ class KeptAnswers(dict[str, bool]):
             )
         for line in lines:
             match _parsed(line):
-                # before there were checksums it was a list
+                # older files without checksums have lists
                 case {"prompt": str(key), "right": bool(right)} | [str(key), bool(right)]:
                     self[key] = right
                 case _:
@@ -295,7 +295,7 @@ class KeptAnswers(dict[str, bool]):
         if damaged := len(lines) - len(self):
             again = f"{damaged} lines of {file} are damaged or there twice"
             warnings.warn(f"{again}: what is missing is asked again.", stacklevel=2)
-        # without what is torn; and if it cannot be written, that is known now
+        # drops incomplete lines; and fails now if the file cannot be written
         write_text(file, "".join([_line(about), *map(_answered, self.items())]))
 
     def add(self, answers: Mapping[str, bool]) -> None:

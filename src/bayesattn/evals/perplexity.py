@@ -1,11 +1,11 @@
-"""Perplexity by position: how well a model predicts a token after 10, 100, 10,000 others.
+"""Perplexity by position: of tokens after 10, 100, 10,000 other tokens.
 
 Sequences are read from end to end without document masks. The loss of every token is averaged over
 a window of positions in each sequence, then over sequences, with an interval over sequences, and
-exponentiated last. Beside it stands the loss of the same tokens with a short context, as much as in
-training at most: a long context that helps must be below it.
+exponentiated last. Beside it stands the loss of the same tokens with a context of at most the
+training length: if the long context helps, its loss is lower.
 
-`held_out` and `any_text` cut long texts of a corpus, or of any file, into such sequences.
+`held_out` and `any_text` cut long texts of a corpus, or of any file, into sequences.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -33,18 +33,18 @@ from bayesattn.stats import mean_interval
 
 @dataclass(frozen=True)
 class Perplexity:
-    """What `perplexity` found."""
+    """Result of `perplexity`."""
 
     model: str
     trained: int
-    """Tokens of a training sequence."""
+    """Number of tokens of a training sequence."""
     window: int
-    """Positions that are averaged."""
+    """Number of positions in a window."""
     tolerance: float | None
     losses: Tensor
-    """[sequences, positions] nats of each token after all before it; position 0 is the first."""
+    """[sequences, positions] nats of each token after all earlier ones; position 0 is the first."""
     short: Tensor
-    """The same with a context of half to all of the training length only."""
+    """The same with a context of half to all of the training length."""
 
     def by_window(self) -> list[dict[str, Any]]:
         count, size = self.losses.shape[1], self.window
@@ -95,10 +95,10 @@ def perplexity(
     """Losses at every position of `tokens` [sequences, positions + 1], after the first token.
 
     Args:
-        language_model: what to measure.
-        tokens: of `held_out` or `any_text`.
-        window: positions to average; the training length by default.
-        tolerance: share of the posterior that attention may leave out, to be faster.
+        language_model: the model.
+        tokens: from `held_out` or `any_text`.
+        window: number of positions to average; the training length by default.
+        tolerance: largest share of the posterior that attention may skip, to be faster.
         memory: bytes that reading may take beyond the model.
     """
     model, trained = language_model.model, language_model.length
@@ -115,7 +115,7 @@ def perplexity(
 def _losses(
     model: PreTrainedModel, tokens: Tensor, memory: int, tolerance: float | None = None
 ) -> Tensor:
-    """[N, n] of tokens [N, n + 1]."""
+    """[N, n] losses of tokens [N, n + 1]."""
     found: list[Tensor] = []
     for rows in tokens.split(max(1, TOGETHER // tokens.shape[1])):
         inputs, targets = rows[:, :-1], rows[:, 1:]
@@ -132,7 +132,7 @@ def _losses(
 
 
 def _short_losses(model: PreTrainedModel, tokens: Tensor, length: int, memory: int) -> Tensor:
-    """The same with at most `length` tokens of context, and half as many at least."""
+    """[N, n] losses with a context of `length` / 2 to `length` tokens."""
     count = tokens.shape[1] - 1
     length = min(length, count)
     step = max(1, length // 2)
@@ -155,10 +155,11 @@ def held_out(
     whole: bool = False,
     corpus_tokens: int | None = None,
 ) -> Tensor:
-    """Up to `most` sequences [N, length + 1] of text that no training on the corpus has seen.
+    """Up to `most` sequences [N, length + 1] of held-out text of the corpus.
 
-    `whole` takes only beginnings of documents that are long enough; else all text is joined.
-    `corpus_tokens` is how much of the corpus the training read, all of it if None.
+    `whole` takes only the beginnings of documents that are long enough; otherwise all text is
+    joined. `corpus_tokens` is the number of tokens that the training read; None is the whole
+    corpus.
     """
     store = prepare(corpus, tokenizer, tokens=corpus_tokens)
     texts = store.documents("heldout", at_least=length + 1 if whole else 1)
@@ -168,7 +169,7 @@ def held_out(
 def any_text(
     source: str, tokenizer: PreTrainedTokenizerBase, length: int, most: int, *, whole: bool = False
 ) -> Tensor:
-    """The same of a file or folder, all of it."""
+    """Up to `most` sequences [N, length + 1] of the whole text of a file or folder."""
     start = start_token(tokenizer)
     texts = (torch.tensor(encode(tokenizer, [text])[0]) for text in documents(source))
     return _sequences(texts, start, length, most, whole, f"The text of {source}")
@@ -188,12 +189,12 @@ def _sequences(
             f"{name} has {what} {length:,} tokens: choose a shorter length or give more text."
         )
     tokens = torch.stack(found)
-    # as every document that a model is trained on begins
+    # the first token of every document in training
     return torch.cat((torch.full((len(tokens), 1), start), tokens), dim=1)
 
 
 def _pieces(texts: Iterable[Tensor], length: int) -> Iterator[Tensor]:
-    """Texts joined and cut again; the last piece is dropped if it is too short."""
+    """Texts joined and cut into pieces; a last piece that is too short is dropped."""
     waiting: list[Tensor] = []
     for text in texts:
         waiting.append(text)

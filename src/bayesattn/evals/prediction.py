@@ -1,12 +1,12 @@
-"""Predictions of a model at the scored positions, and what they score beside the exact posterior.
+"""Predictions of a model at the scored positions, and their metrics against the exact posterior.
 
 N sequences, S steps (scored positions), R resamples. `Scores` keeps numbers for each sequence and
 step, and the metrics are means of them.
 
-Calibration: does an outcome that is given probability p come true in a share p of all cases? Tokens
-are put into bins by the confidence c, the probability of the most probable outcome, and
-ECE = Σ_bins (n_bin / n) |mean correct - mean c|. It is above 0 even for the exact posterior, by
-the luck of the sampled labels: compare it with the posterior's own.
+Calibration: do outcomes with predicted probability p occur in a share p of all cases? Tokens are
+put into bins by the confidence c, the probability of the most probable outcome, and
+ECE = Σ_bins (n_bin / n) |mean correct - mean c|. Because labels are sampled, the ECE is above 0
+even for the exact posterior: compare it with that of the posterior.
 """
 
 import inspect
@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from bayesattn.bits import entropy, kl_divergence, log_probabilities, total_variation
 
 Model = Callable[..., Tensor]
-"""From inputs to logits [B, T, outcomes]; or, if it takes `scored`, at those positions only."""
+"""Maps inputs to logits [B, T, outcomes]; if it takes `scored`, at these positions only."""
 CERTAIN = 1e-9
-"""A posterior is a delta, and an outcome is as probable as the most probable one, to this much."""
+"""Tolerance for a posterior to count as a delta, and for outcomes to count as equally probable."""
 BINS = 15
-"""Of confidence."""
+"""Number of bins of confidence."""
 
 METRICS = {
     "kl": "mean KL(Bayes ‖ model), bits",
@@ -38,12 +38,12 @@ METRICS = {
     "recall": "accuracy where the posterior is a delta",
     "ece": "expected calibration error of the most probable outcome, in probability",
 }
-"""What each metric is; the first four and the last are 0 for the best predictor, the others 1."""
+"""Metrics; the best value of the first four and of the last is 0, of the others 1."""
 
 
 @contextmanager
 def evaluating(model: Model) -> Generator[None]:
-    """No gradients, no dropout; a module goes back to training afterwards if it was."""
+    """Context without gradients and dropout; restores the training mode of a module."""
     if not isinstance(model, nn.Module):
         with torch.no_grad():
             yield
@@ -68,7 +68,7 @@ def predict(model: Model, inputs: Tensor, scored: Tensor) -> Tensor:
 
 
 def predict_all(model: Model, inputs: Tensor, scored: Tensor, batch_size: int = 1024) -> Tensor:
-    """The same of any number of sequences, so many at a time; on the CPU."""
+    """`predict` for any number of sequences, in batches; the result is on the CPU."""
     device = device_of(model)
     with evaluating(model):
         parts = [
@@ -79,7 +79,7 @@ def predict_all(model: Model, inputs: Tensor, scored: Tensor, batch_size: int = 
 
 
 def device_of(model: Model) -> torch.device:
-    """Where the model's parameters are; the CPU for what has none."""
+    """Device of the model's parameters; the CPU for models without parameters."""
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
     return next((parameter.device for parameter in parameters), torch.device("cpu"))
 
@@ -93,9 +93,9 @@ class Scores:
     entropy: Tensor
     bayes_entropy: Tensor
     confidence: Tensor
-    """Probability that the predictor gives its most probable outcome."""
+    """Probability of the predictor's most probable outcome."""
     bayes_confidence: Tensor
-    """Posterior probability of that same outcome."""
+    """Posterior probability of the same outcome."""
     support: Tensor
     mode: Tensor
     correct: Tensor
@@ -103,7 +103,7 @@ class Scores:
 
     @classmethod
     def compare(cls, log_probs: Tensor, posterior: Tensor, labels: Tensor) -> "Scores":
-        """Predictions as log-probabilities and the posterior, both [N, S, outcomes] float64."""
+        """Scores from log-probabilities and the posterior, both [N, S, outcomes] float64."""
         guess = log_probs.argmax(dim=-1, keepdim=True)
         chance = posterior.gather(-1, guess)[..., 0]
         largest = posterior.amax(dim=-1)
@@ -134,9 +134,9 @@ class Scores:
         return self.entropy - self.bayes_entropy
 
     def metrics(self, weights: Tensor) -> dict[str, Tensor]:
-        """Every metric [R], if sequence n stood there `weights[r, n]` times; weights [R, N].
+        """Every metric [R], with sequence n counted `weights[r, n]` times; weights [R, N].
 
-        `recall` is NaN where no posterior is a delta.
+        `recall` is NaN if no posterior is a delta.
         """
         total = weights.sum(dim=1)
         error = self.entropy_error
@@ -157,10 +157,10 @@ class Scores:
         return {name: result[name] for name in METRICS}
 
     def reliability(self) -> dict[str, Tensor]:
-        """Means over the tokens of each bin of confidence that has any.
+        """Means over the tokens of each non-empty bin of confidence.
 
-        `frequency` is how often the most probable outcome was the sampled one, `bayes` its exact
-        posterior probability: the frequency without the luck of sampling.
+        `frequency` is the share in which the most probable outcome was the sampled one; `bayes` is
+        its exact posterior probability: the frequency without sampling noise.
         """
         index = _bins(self.confidence).flatten()
         count = torch.bincount(index, minlength=BINS)
@@ -181,7 +181,7 @@ def _bins(confidence: Tensor) -> Tensor:
 
 
 def calibration_errors(confidence: Tensor, correct: Tensor, weights: Tensor) -> Tensor:
-    """ECE [R] of tokens [N, S], if sequence n stood there `weights[r, n]` times; weights [R, N]."""
+    """ECE [R] of tokens [N, S], with sequence n counted `weights[r, n]` times; weights [R, N]."""
     gaps = confidence.new_zeros(confidence.shape[0], BINS)
     gaps.scatter_add_(1, _bins(confidence), correct - confidence)
     return (weights @ gaps).abs().sum(dim=1) / (weights.sum(dim=1) * confidence.shape[1])

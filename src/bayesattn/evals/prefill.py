@@ -3,10 +3,10 @@
     reader = Reader(model, batch=1, tokens=65_536)
     logits = reader.logits(prompt, asked=[65_535])      # [1, 1, vocabulary]
 
-What was read stays in the cache, so the next tokens cost only themselves; `rewind` goes back to any
-earlier place, so prompts that begin alike share their beginning. Models of ours run through the
-strided kernel, and with `tolerance` leave out keys that provably hold less than that share of the
-posterior. The last layer computes nothing where no logits are asked for.
+Tokens that were read stay in the cache. `rewind` goes back to an earlier place, so prompts with the
+same beginning share it. bayesattn models use the strided kernel; with `tolerance` they skip keys
+that provably hold less than this share of the posterior. The last layer computes only positions
+whose logits are needed.
 """
 
 import inspect
@@ -30,7 +30,7 @@ from bayesattn.evals.memory import (
 from bayesattn.evals.prediction import evaluating
 from bayesattn.evals.room import Room
 
-TOGETHER = 8192  # tokens of short sequences that are read at once
+TOGETHER = 8192  # number of tokens of short sequences that are read at once
 _PLAIN = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
@@ -41,32 +41,33 @@ class Piece(NamedTuple):
     """Logits of one chunk."""
 
     asked: Tensor
-    """[k] indices in the tokens that were given to `read`."""
+    """[k] indices in the tokens of the call of `read`."""
     logits: Tensor
-    """[B, k, vocabulary] for the token after each of them."""
+    """[B, k, vocabulary] logits of the token after each index."""
 
 
 class Rows(NamedTuple):
-    """Some of many sequences, just read."""
+    """Some of many sequences, after reading."""
 
     indices: list[int]
     logits: Tensor
-    """[B, k, vocabulary] after the asked tokens."""
+    """[B, k, vocabulary] logits after the requested tokens."""
     reader: "Reader"
-    """To read on from there; it goes back by itself for the next rows."""
+    """Reads on from there; it is rewound automatically for the next rows."""
 
 
 class Reader:
     """Reads sequences into a cache, chunk by chunk.
 
     Args:
-        model: any Hugging Face causal LM; it is put back as it was after every chunk.
-        batch: sequences read together.
-        tokens: how many of each will be in the cache at once, at most.
-        every: logits will be asked for after every token, not after a few.
+        model: any Hugging Face causal LM; it is restored after every chunk.
+        batch: number of sequences read together.
+        tokens: largest number of tokens of each sequence in the cache.
+        every: logits are needed after every token, not after a few.
         memory: bytes that reading may take beyond the model.
-        tolerance: share of the posterior that attention may leave out; models of ours on a CPU.
-        tell: called after every chunk with the tokens that were in the cache before and are now.
+        tolerance: largest share of the posterior that attention may skip; for bayesattn models on
+            a CPU.
+        tell: called after every chunk with the numbers of tokens in the cache before and after it.
     """
 
     def __init__(
@@ -99,10 +100,10 @@ class Reader:
         self._cache = _make_cache(model, tokens)
 
     def read(self, tokens: Tensor, asked: Sequence[int] | None = None) -> Iterator[Piece]:
-        """Read [B, n] further tokens; logits where they are asked for, by default everywhere.
+        """Read [B, n] further tokens; logits at the indices `asked`, by default everywhere.
 
-        Yields chunk by chunk, also those without logits. What the iterator is not asked for, is not
-        read.
+        Yields every chunk, also those without logits. Chunks are read only as the iterator
+        advances.
         """
         tokens = tokens.to(self.model.device)
         everywhere = range(tokens.shape[1])
@@ -119,11 +120,11 @@ class Reader:
             yield Piece(here, logits)
 
     def logits(self, tokens: Tensor, asked: Sequence[int]) -> Tensor:
-        """Read [B, n] further tokens; logits [B, k, vocabulary] after the asked ones, in order."""
+        """Read [B, n] further tokens; logits [B, k, vocabulary] after the tokens `asked`."""
         return torch.cat([piece.logits for piece in self.read(tokens, asked)], dim=1)
 
     def rewind(self, length: int) -> int:
-        """Forget all but the first `length` tokens, or more where that is impossible; how many."""
+        """Drop all but the first `length` tokens, or fewer if need be; returns how many stay."""
         if length < self.length:
             if whole_only(self.model):
                 length = 0
@@ -139,7 +140,7 @@ class Reader:
         keep = keep.to(tokens.device)
         if self._keeps:
             settings["logits_to_keep"] = keep
-        with evaluating(self.model), _tolerating(self.model, self.tolerance):
+        with evaluating(self.model), _with_tolerance(self.model, self.tolerance):
             outputs = self.model(tokens, **settings)
         self._cache = outputs.past_key_values
         return outputs.logits if self._keeps else outputs.logits[:, keep]
@@ -155,10 +156,10 @@ def read_rows(
     tolerance: float | None = None,
     tell: Callable[[float], None] | None = None,
 ) -> Iterator["Rows"]:
-    """Read rows [N, n]: short ones together, long ones one by one and what they share only once.
+    """Read rows [N, n]: short rows together, long rows one by one with common beginnings once.
 
-    Logits are those after the indices `asked`. The reader has room for `extra` further tokens, and
-    `tell` hears after every chunk how much work it was, as `reading_work` counts it.
+    Logits are those after the indices `asked`. The reader has room for `extra` further tokens.
+    `tell` is called after every chunk with its work, in units of `reading_work`.
     """
     size, width = rows.shape[1], _width(model)
 
@@ -174,18 +175,18 @@ def read_rows(
             yield Rows(some, reader.logits(rows[some], asked), reader)
         return
     reader = Reader(model, batch=1, tell=told(1), **settings)
-    for row, shared in _turns(rows, asked):
+    for row, shared in _reading_order(rows, asked):
         shared = reader.rewind(shared)
         rest = [index - shared for index in asked]
         yield Rows([row], reader.logits(rows[row : row + 1, shared:], rest), reader)
 
 
 def reading_work(model: PreTrainedModel, rows: Tensor, asked: Sequence[int]) -> float:
-    """All that `read_rows` will tell about these rows."""
+    """The total work that `read_rows` reports for these rows."""
     size, width = rows.shape[1], _width(model)
     if TOGETHER // size > 1:
         return len(rows) * _work(0, size, width)
-    return sum(_work(shared, size, width) for _, shared in _turns(rows, asked))
+    return sum(_work(shared, size, width) for _, shared in _reading_order(rows, asked))
 
 
 def check_tolerance(model: PreTrainedModel, tolerance: float | None) -> None:
@@ -193,36 +194,36 @@ def check_tolerance(model: PreTrainedModel, tolerance: float | None) -> None:
         return
     if model.config.model_type != "bayesattn" or model.device.type != "cpu":
         raise ValueError(
-            "tolerance leaves out keys in models of bayesattn on a CPU only; do without it here"
+            "tolerance skips keys in models of bayesattn on a CPU only; leave it out here"
         )
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance is a share of the posterior, between 0 and 1, not {tolerance}")
 
 
-def _turns(rows: Tensor, asked: Sequence[int]) -> list[tuple[int, int]]:
-    """Rows in an order in which each shares much with the one before, and how many tokens."""
+def _reading_order(rows: Tensor, asked: Sequence[int]) -> list[tuple[int, int]]:
+    """Rows in an order with long common beginnings, and the number of common tokens."""
     order = sorted(range(len(rows)), key=lambda row: rows[row].numpy().tolist())
-    shared = [_common(rows[row], rows[after]) for row, after in pairwise(order)]
+    shared = [_common_prefix(rows[row], rows[after]) for row, after in pairwise(order)]
     return [(row, min(count, *asked)) for row, count in zip(order, [0, *shared], strict=True)]
 
 
 def _work(start: int, stop: int, width: int) -> float:
-    """Of reading tokens start .. stop-1: each attends to those before it, and passes the layers."""
+    """Work of reading tokens start .. stop-1: attention to earlier tokens, and all layers."""
     return (stop - start) * ((start + stop) / 2 + width)
 
 
 def _width(model: PreTrainedModel) -> int:
-    """With so many tokens before it, a token's attention costs as much as its matrices."""
+    """Number of earlier tokens at which attention costs as much as the matrices of a token."""
     return 3 * getattr(config_of(model), "hidden_size", 1024)
 
 
-def _common(a: Tensor, b: Tensor) -> int:
+def _common_prefix(a: Tensor, b: Tensor) -> int:
     different = (a != b).nonzero()
     return int(different[0]) if len(different) else len(a)
 
 
 def _make_cache(model: PreTrainedModel, tokens: int) -> Cache | None:
-    """Room for the prompt; None leaves the cache to models that keep more than keys and values."""
+    """A cache for the prompt; None for models whose cache has more than keys and values."""
     config = config_of(model)
     if not set(getattr(config, "layer_types", None) or _PLAIN) <= _PLAIN:
         return None
@@ -230,7 +231,7 @@ def _make_cache(model: PreTrainedModel, tokens: int) -> Cache | None:
 
 
 @contextmanager
-def _tolerating(model: PreTrainedModel, tolerance: float | None) -> Generator[None]:
+def _with_tolerance(model: PreTrainedModel, tolerance: float | None) -> Generator[None]:
     if tolerance is None:
         yield
         return

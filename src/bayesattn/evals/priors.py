@@ -1,9 +1,8 @@
-"""What each head of a language model believes about distance: its prior, and what attention does.
+"""Priors of the heads of a language model, and the factors of its attention.
 
-Priors are told for a query at the end of a training sequence, which sees as many keys as the model
-was trained with, with the temperature of SSMax where it scales the prior. On a passkey prompt
-attention is taken apart into likelihood, prior and posterior. L layers that attend, H heads, n
-tokens.
+Priors are those of a query at the end of a training sequence, so the number of keys is the training
+length; the temperature of SSMax counts if it scales the prior. On a passkey prompt attention is
+decomposed into likelihood, prior and posterior. L layers with attention, H heads, n tokens.
 """
 
 import math
@@ -29,12 +28,12 @@ from bayesattn.priors.generalized_gaussian import HeadClass
 from bayesattn.runs import Run
 
 REACH = 1e-3
-"""A head reaches as far as its prior is this share of its largest value."""
+"""A head reaches as far as its prior is at least this share of its largest value."""
 NEAR = 0.1
 """A prior this close to uniform, in total variation, is near-uniform."""
 Look = Literal["local", "near-uniform", "far"]
-_LARGEST_DROP = 700.0  # of a log-prior that is looked for: `Prior.reach` takes its exponential
-_LONGEST = 512  # tokens of a prompt that one can look at
+_LARGEST_DROP = 700.0  # largest drop of the log-prior: `Prior.reach` takes its exponential
+_LONGEST = 512  # largest number of tokens in a picture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,21 +43,21 @@ class HeadPrior:
     layer: int
     head: int
     looks: Look
-    """How far, for a query that sees as many keys as in training: like a uniform prior, or nearer
-    or farther on average."""
+    """near, uniform or far: the mean distance compared with a uniform prior, at the training
+    length."""
     half: int
-    """Fewest tokens back within which at least half of the prior lies."""
+    """Smallest distance within which at least half of the prior lies."""
     moved: float | None = None
-    """Total variation between the prior as it began and as it is; None without a run."""
+    """Total variation between the prior at initialisation and now; None without a run."""
     theta_alpha: float | None = None
     theta_beta: float | None = None
     mu: float | None = None
     kind: HeadClass | None = None
-    """The authors' class, by the shape alone."""
+    """The authors' class of the head, from its shape alone."""
     reach: float
-    """Tokens; infinite for heads that look as far as there is text."""
+    """Reach in tokens; infinite for heads without a limit."""
     temperature: float | None
-    """Learnt factor s of SSMax; None without it."""
+    """Learnt factor s of SSMax; None without SSMax."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"reach": self.reach if math.isfinite(self.reach) else None}
@@ -66,7 +65,7 @@ class HeadPrior:
 
 @dataclass(frozen=True)
 class Movement:
-    """Parameters of generalised Gaussians at the checkpoints that a run has kept."""
+    """Parameters of generalised Gaussians at the checkpoints of a run."""
 
     steps: list[int]
     theta_alpha: Tensor
@@ -85,29 +84,29 @@ class Priors:
 
     model: str
     prior: str
-    """Its name."""
+    """Name of the model."""
     length: int
-    """Tokens of a training sequence."""
+    """Number of tokens of a training sequence."""
     heads: list[HeadPrior]
-    """By layer, and by head in each."""
+    """Heads by layer."""
     density: Tensor
     """[L, H, length] float64 prior probability of each distance."""
     initial: Tensor | None
-    """[L, H, length] the same before the first step; None if there is no run."""
+    """[L, H, length] the same at initialisation; None without a run."""
     movement: Movement | None
-    """None if there is no run, or no generalised Gaussian."""
+    """None without a run or without generalised Gaussians."""
 
     @property
     def layers(self) -> list[int]:
-        """Numbers of the layers that attend."""
+        """Numbers of the layers with attention."""
         return list(dict.fromkeys(head.layer for head in self.heads))
 
     def counts(self) -> dict[str, int]:
-        """How many heads look how far."""
+        """Number of heads by how far they look."""
         return dict(Counter(head.looks for head in self.heads))
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the densities."""
+        """All fields but the densities."""
         moved = self.movement and self.movement.to_json()
         about = {"model": self.model, "prior": self.prior, "length": self.length}
         about |= {"reach_share": REACH, "classes": self.counts(), "movement": moved}
@@ -116,25 +115,25 @@ class Priors:
 
 @dataclass(frozen=True)
 class Factors:
-    """What every head makes of one prompt and its answer, `tokens` [n].
+    """The factors of every head on one prompt with its answer, `tokens` [n].
 
-    The hidden value stands at the positions `value` and is to be predicted at those `asked`.
+    The hidden value is at the positions `value`, and must be predicted at the positions `asked`.
     """
 
     tokens: Tensor
     value: Tensor
     asked: Tensor
     layers: dict[int, Decomposed]
-    """By number of the layer; every factor [1, H, n, n]."""
+    """Factors [1, H, n, n] by number of the layer."""
 
     def mass(self) -> Tensor:
-        """[L, H] share of the posterior that the hidden value gets when it is asked for."""
+        """[L, H] share of the posterior on the hidden value, at the positions `asked`."""
         posteriors = [parts.posterior[0] for parts in self.layers.values()]
         seen = [posterior[:, self.asked][:, :, self.value] for posterior in posteriors]
         return torch.stack([each.sum(-1).mean(-1) for each in seen])
 
     def strongest(self) -> tuple[int, int]:
-        """Layer and head that look at the hidden value most."""
+        """Layer and head with the largest share on the hidden value."""
         mass = self.mass()
         at = int(mass.argmax())
         return list(self.layers)[at // mass.shape[1]], at % mass.shape[1]
@@ -142,8 +141,8 @@ class Factors:
 
 @torch.no_grad()
 def measure_priors(language_model: LanguageModel, run: Run | None = None) -> Priors:
-    """The priors of a model, and how they moved if the `run` that trained it is given."""
-    model, length = _ours(language_model), language_model.length
+    """The priors of a model; with the `run` that trained it, also how they moved."""
+    model, length = _require_prior(language_model), language_model.length
     density = _density(model, length)
     fresh = None if run is None else _fresh(language_model, run)
     initial = None if fresh is None else _density(fresh, length)
@@ -158,7 +157,7 @@ def measure_priors(language_model: LanguageModel, run: Run | None = None) -> Pri
 
 
 def look(density: Tensor) -> Look:
-    """How far a prior [n] looks that gives each distance this probability."""
+    """How far a prior with these probabilities [n] of distances looks."""
     uniform = torch.full_like(density, 1 / len(density))
     if float(_distance(density, uniform)) <= NEAR:
         return "near-uniform"
@@ -172,13 +171,13 @@ def _distance(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _fresh(language_model: LanguageModel, run: Run) -> BayesForCausalLM:
-    """The model of a run before its first step."""
+    """The model of a run at initialisation."""
     seed = run.config["training"]["seed"]
     return language_of(run).build(language_model.tokenizer, seed)
 
 
 def _density(model: BayesForCausalLM, length: int) -> Tensor:
-    """[L, H, length] prior probability of each distance, for a query that sees so many keys."""
+    """[L, H, length] prior probability of each distance, for a query with `length` keys."""
     found: list[Tensor] = []
     for _, attention in _attending(model):
         prior = _prior_of(model, attention)
@@ -190,8 +189,8 @@ def _density(model: BayesForCausalLM, length: int) -> Tensor:
 
 
 def factors_on_passkey(language_model: LanguageModel) -> Factors:
-    """Factors on a passkey prompt that fills a training sequence, or 512 tokens of it."""
-    model = _ours(language_model)
+    """Factors on a passkey prompt of the training length, at most 512 tokens."""
+    model = _require_prior(language_model)
     maker = NeedleMaker(language_model.tokenizer)
     room = min(language_model.length, _LONGEST) - maker.answer_length
     prompts = maker.prompts(max(room, maker.shortest), [0.5], 1, seed=0)
@@ -204,7 +203,7 @@ def factors_on_passkey(language_model: LanguageModel) -> Factors:
 
 
 def decomposed(model: BayesForCausalLM, tokens: Tensor) -> dict[int, Decomposed]:
-    """Factors of every layer that attends, on whole sequences [B, n]."""
+    """Factors of every layer with attention, on whole sequences [B, n]."""
     found: dict[int, Decomposed] = {}
     with evaluating(model), ExitStack() as hooks:
         for number, attention in _attending(model):
@@ -212,7 +211,7 @@ def decomposed(model: BayesForCausalLM, tokens: Tensor) -> dict[int, Decomposed]
             def hear(module: nn.Module, arguments: tuple[Any, ...], number: int = number) -> None:
                 assert isinstance(module, BayesAttention)
                 x, _, layout, turn, *_ = arguments
-                found[number] = _take_apart(x, module, _prior_of(model, module), layout, turn)
+                found[number] = _factors_of(x, module, _prior_of(model, module), layout, turn)
 
             handle: Any = attention.register_forward_pre_hook(hear)
             hooks.callback(handle.remove)
@@ -220,10 +219,10 @@ def decomposed(model: BayesForCausalLM, tokens: Tensor) -> dict[int, Decomposed]
     return found
 
 
-def _take_apart(
+def _factors_of(
     x: Tensor, attention: BayesAttention, prior: Prior, layout: Layout, turn: Rotation | None
 ) -> Decomposed:
-    """What `BayesAttention.forward` computes from the same arguments, in factors."""
+    """The factors of what `BayesAttention.forward` computes from the same arguments."""
     q, k, v = (
         project(x).unflatten(-1, (-1, attention.config.head_dim)).transpose(1, 2)
         for project in (attention.q_proj, attention.k_proj, attention.v_proj)
@@ -236,7 +235,7 @@ def _take_apart(
     return Decomposed(*(part.cpu() for part in parts))
 
 
-def _ours(language_model: LanguageModel) -> BayesForCausalLM:
+def _require_prior(language_model: LanguageModel) -> BayesForCausalLM:
     model = language_model.model
     if not isinstance(model, BayesForCausalLM):
         raise ValueError(
@@ -252,7 +251,7 @@ def _attending(model: BayesForCausalLM) -> list[tuple[int, BayesAttention]]:
 
 
 def _prior_of(model: BayesForCausalLM, attention: BayesAttention) -> Prior:
-    """The layer's own prior, or the one that all share."""
+    """The layer's prior, or the prior that all layers share."""
     prior = attention.prior or model.model.prior
     assert prior is not None
     return prior
@@ -282,7 +281,7 @@ def _heads(
 
 
 def _temperature(ssmax: SSMax | LogTemperature | None, prior: Prior, length: int) -> Tensor:
-    """[H] factor of the log-prior for a query that sees `length` keys."""
+    """[H] factor of the log-prior for a query with `length` keys."""
     if ssmax is None or ssmax.scope == "content":
         return torch.ones(prior.num_heads, dtype=torch.float64)
     seen, table = Visibility(1, offset=length - 1), prior.table(length).double()
@@ -293,14 +292,14 @@ def _temperature(ssmax: SSMax | LogTemperature | None, prior: Prior, length: int
 
 def _reach(prior: Prior, head: int, temper: float) -> float:
     """Last distance whose tempered density is at least `REACH` of the largest."""
-    if temper <= 0:  # as flat as uniform, or upside down
+    if temper <= 0:  # uniform, or rising with distance
         return math.inf
     drop = min(-math.log(REACH) / temper, _LARGEST_DROP)
     return float(prior.reach(math.exp(-drop))[head])
 
 
 def _movement(model: BayesForCausalLM, fresh: BayesForCausalLM, run: Run) -> Movement | None:
-    """From the initialisation, which no checkpoint needs to have kept."""
+    """Movement from the initialisation on, which is computed anew."""
     steps = [step for step in run.steps() if step > 0]
     shapes = [name for name, _ in model.named_parameters() if name.endswith(".theta_beta")]
     if not steps or not shapes:

@@ -1,10 +1,10 @@
-"""Does a model care what the hidden states are called?
+"""Does a model depend on the names of the hidden states?
 
 A hidden Markov model whose state i is renamed σ(i), with T'[σi, σj] = T[i, j] and E'[σi, o] =
-E[i, o], is the same model: the exact belief is the old one with its entries moved. A network that
-filters must move its prediction in the same way, and be as good as before. Its hidden states need
-not stay where they were, but how near they stay, measured against the hidden states of other
-sequences, says how far it works with names and how far with beliefs.
+E[i, o], is the same model: the exact belief is the old one with permuted entries. A network that
+filters must permute its prediction in the same way, with the same error. Its hidden states may
+change. The size of this change, compared with hidden states of other sequences, shows how much the
+network works with names and how much with beliefs.
 """
 
 from dataclasses import asdict, dataclass
@@ -25,31 +25,31 @@ class LayerChange:
     """Hidden states after one layer, before and after renaming; nulls pair other sequences."""
 
     layer: int
-    """0 is the embedding."""
+    """Number of the layer; 0 is the embedding."""
     distance: float
     """Mean ‖h' - h‖ over the root mean square deviation of h; √2 for unrelated states."""
     distance_null: float
     cka: float
-    """Linear centred kernel alignment: 1 if h' is a rotation of h, whatever it is."""
+    """Linear centred kernel alignment: 1 if h' is any rotation of h."""
     cka_null: float
 
 
 @dataclass(frozen=True)
 class Relabelling:
-    """What renaming changed, in bits except for total variation."""
+    """Effects of renaming, in bits except for total variation."""
 
     before: dict[str, float]
     """mae_tok, mae_pos and kl of the original sequences."""
     after: dict[str, float]
-    """The same of the renamed ones."""
+    """The same for the renamed sequences."""
     tv: float
-    """Mean total variation between the new prediction and the old one with its entries moved."""
+    """Mean total variation between the new prediction and the permuted old one."""
     tv_null: float
     """The same with the old prediction of another sequence."""
     entropy: float
     """Mean |H_new - H_old| per token."""
     layers: list[LayerChange]
-    """Empty for a model that does not show its hidden states."""
+    """Changes by layer; empty for a model without accessible hidden states."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -82,7 +82,7 @@ def measure_relabelling(model: Model, tunnel: HMM, *, sequences: int = 512) -> R
 
 
 def random_names(sequences: int, states: int, generator: torch.Generator) -> Tensor:
-    """[sequences, states] random permutations, none of which leaves every name."""
+    """[sequences, states] random permutations without the identity."""
     names = torch.rand(sequences, states, generator=generator).argsort(dim=1)
     same = (names == torch.arange(states)).all(dim=1, keepdim=True)
     return torch.where(same, names.roll(1, 1), names)

@@ -1,9 +1,9 @@
-"""A cache for long prompts: taken once, grown without copies, and put back to earlier lengths.
+"""A cache for long prompts: allocated once, grown without copies, rewound to earlier lengths.
 
-Transformers' dynamic cache grows by concatenation: for every chunk of a long prompt it would copy
-all keys and hold those of a layer twice. Its static cache shows attention the rows that nobody has
-written yet. `Room` does neither. Of a layer that sees a window only, it keeps that window, and what
-it held at some earlier lengths.
+Transformers' dynamic cache grows by concatenation: for every chunk of a long prompt it copies all
+keys, and holds the keys of a layer twice. Its static cache passes empty rows to attention. `Room`
+does neither. For a layer with a window it keeps this window, and copies of the window at some
+earlier lengths.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -18,7 +18,7 @@ from transformers import Cache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 MARKS = 32
-"""Earlier lengths to which layers with a window can be put back."""
+"""Largest number of earlier lengths to which layers with a window can be rewound."""
 
 
 class RoomLayer(DynamicLayer):
@@ -34,7 +34,7 @@ class RoomLayer(DynamicLayer):
         self.is_initialized = True
 
     def _move(self, keys: Tensor, values: Tensor) -> None:
-        """Into new room, with these in it."""
+        """Allocate new memory that holds these keys and values."""
         length = keys.shape[2]
         self._all_keys, self._all_values = (
             x.new_empty(*x.shape[:2], self.room, x.shape[3]) for x in (keys, values)
@@ -53,7 +53,7 @@ class RoomLayer(DynamicLayer):
         if stop > self.room:
             raise ValueError(f"the cache has room for {self.room} tokens, not for {stop}")
         assert self.keys is not None and self.values is not None
-        if start and self.keys.data_ptr() != self._all_keys.data_ptr():  # beams were put in order
+        if start and self.keys.data_ptr() != self._all_keys.data_ptr():  # beams were reordered
             self._move(self.keys, self.values)
         self._all_keys[:, :, start:stop] = key_states
         self._all_values[:, :, start:stop] = value_states
@@ -69,16 +69,16 @@ class WindowLayer(DynamicSlidingWindowLayer):
         self.marked: dict[int, tuple[Tensor, Tensor]] = {}
 
     def mark(self) -> None:
-        """Keep what it holds now."""
+        """Keep a copy of the present window."""
         assert self.keys is not None and self.values is not None, "nothing was read"
-        last = -self.sliding_window + 1 or self.cumulative_length  # of one key none is needed
+        last = -self.sliding_window + 1 or self.cumulative_length  # one key needs no copy
         self.marked[self.cumulative_length] = (
             self.keys[:, :, last:].clone(),
             self.values[:, :, last:].clone(),
         )
 
     def rewind(self, length: int) -> None:
-        """Back to a marked length, or to 0."""
+        """Rewind to a marked length, or to 0."""
         self.marked = {mark: kept for mark, kept in self.marked.items() if mark <= length}
         if length == 0:
             self.reset()
@@ -91,7 +91,7 @@ class Room(Cache):
     """Room for `tokens` in every layer, or for its window."""
 
     def __init__(self, layers: Sequence[int | None], tokens: int) -> None:
-        """`layers` are the windows of each; None for those that see everything."""
+        """`layers` are the windows of the layers; None for layers that see all keys."""
         kept: list[Any] = [
             RoomLayer(tokens) if size is None else WindowLayer(size) for size in layers
         ]
@@ -102,9 +102,9 @@ class Room(Cache):
         self._apart = 0
 
     def mark(self) -> None:
-        """Remember this length, if it is not too near to the last one.
+        """Mark this length, if it is not too near to the last marked one.
 
-        Of too many every second one is forgotten, and those to come are twice as far apart.
+        If there are too many marks, every second one is dropped and the distance doubled.
         """
         last, now = self._marks[-1] if self._marks else 0, self.get_seq_length()
         if not self._windows or now - last < self._apart:
@@ -120,7 +120,7 @@ class Room(Cache):
             self._apart = self._marks[1] - self._marks[0]
 
     def rewind(self, length: int) -> int:
-        """Back to `length`, or the nearest marked one before it if there are windows; which."""
+        """Rewind to `length`, or with windows to the last marked length before it; returns it."""
         if self._windows:
             self._marks = [mark for mark in self._marks if mark <= length]
             length = self._marks[-1] if self._marks else 0

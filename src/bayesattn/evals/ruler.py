@@ -1,11 +1,11 @@
 """RULER on any language model: thirteen kinds of long prompts, greedy continuations, no network.
 
-    score of a prompt = share of its answers that the continuation holds        (corpora/ruler)
+    score of a prompt = share of its answers that the continuation contains     (corpora/ruler)
 
-Lengths are those of the prompts in tokens, without the answer. A kind whose shortest prompt is
-longer than a length has no cell there, and `left_out` says from which length on it would.
-Intervals are Wilson's with as many trials as prompts; for kinds with several answers that is on the
-safe side, since shares vary less than right or wrong.
+Lengths are numbers of tokens of the prompts, without the answer. A kind whose shortest prompt is
+longer than a length has no cell for it; `left_out` has the length of this prompt. Intervals are
+Wilson's with one trial per prompt. For kinds with several answers they are wider than necessary,
+since shares vary less than right or wrong.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -30,7 +30,7 @@ from bayesattn.models.open import LanguageModel
 from bayesattn.stats import Interval, wilson_interval
 
 SPARE = 3
-"""Times the tokens of its answers that a continuation may have at least: bytes need many."""
+"""Smallest limit of a continuation, in multiples of its answers' tokens: bytes need many."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Cell:
     requested: str
     """The length as it was asked for."""
     shortest: int
-    """Tokens of the shortest prompt."""
+    """Number of tokens of the shortest prompt."""
     longest: int
     score: float
-    """Mean over prompts."""
+    """Mean score over prompts."""
     total: int
-    """Prompts."""
+    """Number of prompts."""
 
     @property
     def interval(self) -> Interval:
@@ -58,7 +58,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ruler:
-    """What `ruler` found."""
+    """Result of `ruler`."""
 
     model: str
     trained: int
@@ -67,15 +67,15 @@ class Ruler:
     seed: int
     tolerance: float | None
     cells: list[Cell]
-    """By length, and by kind for each."""
+    """Cells by length, then by kind."""
     left_out: dict[str, int]
-    """Kinds that do not fit into some length, and the least number of tokens that they need."""
+    """Kinds that do not fit into some length, with the number of tokens that they need."""
 
     def at(self, kind: str, requested: str) -> Cell | None:
         return next((c for c in self.cells if (c.kind, c.requested) == (kind, requested)), None)
 
     def means(self) -> dict[str, tuple[float, int]]:
-        """By length the mean score over kinds, and how many kinds those are."""
+        """By length, the mean score over kinds and the number of kinds."""
         found: dict[str, tuple[float, int]] = {}
         for name in dict.fromkeys(cell.requested for cell in self.cells):
             scores = [cell.score for cell in self.cells if cell.requested == name]
@@ -107,16 +107,16 @@ def ruler(
     """Scores by kind and length.
 
     Args:
-        language_model: what to measure.
+        language_model: the model.
         lengths: such as "1x,2x" of the training length, or numbers of tokens.
-        kinds: names from `KINDS`; all by default. One that is named has to fit.
-        samples: prompts of each kind and length; needles stand at as many depths.
-        seed: of all that is random.
-        corpus: running text that hides needles.
-        tolerance: share of the posterior that attention may leave out, to be faster.
+        kinds: names from `KINDS`; all by default. Named kinds must fit into all lengths.
+        samples: number of prompts of each kind and length; needles are at as many depths.
+        seed: of all random numbers.
+        corpus: running text around needles.
+        tolerance: largest share of the posterior that attention may skip, to be faster.
         memory: bytes that reading may take beyond the model.
-        keep: file for answers as they come; what it knows already is not asked again.
-        report: called again and again with what is known and the share of the work that is done.
+        keep: file for answers; prompts with an answer in it are not read again.
+        report: called repeatedly with the result so far and the finished share of the work.
     """
     if samples < 1:
         raise ValueError(f"samples must be 1 or more, not {samples}")
@@ -155,7 +155,7 @@ def ruler(
 
 
 @dataclass(frozen=True)
-class _Sheet:
+class _PromptSet:
     """Prompts of one kind and length."""
 
     kind: str
@@ -163,7 +163,7 @@ class _Sheet:
     problems: list[Problem]
 
     def cells(self, answers: KeptAnswers) -> Iterator[Cell]:
-        """One, if anything is known."""
+        """The cell of this kind and length, if any prompt was answered."""
         known = [own for own in map(_keys, self.problems) if all(key in answers for key in own)]
         if known:
             tokens = [problem.tokens for problem in self.problems]
@@ -178,13 +178,13 @@ def _sheets(
     samples: int,
     seed: int,
     material: Material,
-) -> tuple[list[_Sheet], dict[str, int]]:
-    """All prompts; kinds that nobody named may be too long for a length."""
+) -> tuple[list[_PromptSet], dict[str, int]]:
+    """All prompts; kinds that the caller did not name may be too long for a length."""
 
     def count(text: str) -> int:
         return len(_tokens(language_model, text))
 
-    sheets: list[_Sheet] = []
+    sheets: list[_PromptSet] = []
     left_out: dict[str, int] = {}
     for requested, length in wanted.items():
         for kind in kinds or KINDS:
@@ -199,7 +199,7 @@ def _sheets(
                     raise
                 left_out[kind] = max(short.least, left_out.get(kind, 0))
             else:
-                sheets.append(_Sheet(kind, requested, problems))
+                sheets.append(_PromptSet(kind, requested, problems))
     if not sheets:
         raise ValueError(
             f"no kind of prompt fits into {max(wanted.values())} tokens: "
@@ -211,7 +211,7 @@ def _sheets(
 def _continuation(
     opened: LanguageModel, problem: Problem, most: int, settings: dict[str, Any]
 ) -> str:
-    """What the model writes, greedily, until nothing further could change the score."""
+    """The model's greedy continuation, until the score can no longer change."""
     tokenizer = opened.tokenizer
     room = max(most, SPARE * len(_tokens(opened, " ".join(problem.answers))))
     prompt = torch.tensor([_tokens(opened, problem.prompt)])
@@ -238,7 +238,7 @@ def _end_tokens(language_model: LanguageModel) -> set[int]:
 
 
 def _tokens(language_model: LanguageModel, text: str) -> list[int]:
-    """As the model is prompted: with what its tokenizer puts before a text."""
+    """Tokens of a prompt, with the first token that the tokenizer adds."""
     encoded: Any = language_model.tokenizer(text, return_attention_mask=False, verbose=False)
     return encoded["input_ids"]
 

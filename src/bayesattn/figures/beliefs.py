@@ -1,4 +1,4 @@
-"""Beliefs about a hidden state: exact, and as they are read from a network."""
+"""Beliefs about a hidden state: exact ones, and those that a map reads from a network."""
 
 # pyright: reportUnknownMemberType=false
 # matplotlib's own annotations leave **kwargs untyped.
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CORNERS = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(0.75)]], dtype=torch.float64)
-"""Where certainty about each of three states is drawn."""
+"""Places of certain beliefs about each of three states."""
 MOST_POINTS = 40_000
 INK = 8000
 """Sizes of points times their number; few are drawn large."""
 
 
 class Plane(NamedTuple):
-    """Where a belief b is drawn: (b - origin) · axes."""
+    """The plane of the picture: a belief b is drawn at (b - origin) · axes."""
 
     origin: Tensor
     """[states]."""
     axes: Tensor
     """[states, 2]."""
     said: str
-    """What the reader has to know of it."""
+    """Remark for the reader."""
 
     def place(self, beliefs: Tensor) -> Tensor:
         return (beliefs - self.origin) @ self.axes

@@ -62,7 +62,7 @@ def _draw_grid(ax: "Axes", found: Passkey) -> None:
 
 
 def _mark_training(ax: "Axes", found: Passkey) -> None:
-    """Between the lengths that training covered and the others."""
+    """Draw a line between lengths inside and beyond the training length."""
     inside = sum(cell.length <= found.trained for cell in found.by_length())
     if 0 < inside < len(found.by_length()):
         ax.axvline(inside - 0.5, **DASHED)

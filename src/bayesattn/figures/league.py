@@ -1,4 +1,4 @@
-"""Figures of encodings side by side: who still finds it, by length; by length and depth; shapes."""
+"""Figures of encodings side by side: share found by length, and by depth; shapes of heads."""
 
 # pyright: reportUnknownMemberType=false
 # matplotlib's own annotations leave **kwargs untyped.
@@ -14,7 +14,7 @@ from bayesattn.verdicts import Count
 
 MARKS = ("o", "s", "^", "D")
 GUESS = 1e-5
-"""Chance to guess five digits."""
+"""Probability of guessing five digits."""
 NAMED = 8
 """Lines with a colour and a name; those that end earlier are grey."""
 

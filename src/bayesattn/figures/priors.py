@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 CLASS_COLOURS = {"local": COLOURS[0], "near-uniform": COLOURS[1], "far": COLOURS[2]}
 COLUMNS = 4
-"""Panels side by side."""
+"""Number of panels per row."""
 FAINTEST = 1e-4
-"""Probability that is drawn as nothing."""
+"""Smallest probability that is drawn."""
 BLUES: dict[str, Any] = {"cmap": "Blues", "interpolation": "nearest"}
 
 
 def draw_curves(priors: Priors) -> Picture:
-    """A panel per layer, a line per head in the colour of its class; dotted as it began."""
+    """A panel per layer, a line per head in the colour of its class; dotted at initialisation."""
     from matplotlib.lines import Line2D
 
     layers = priors.layers
@@ -149,7 +149,7 @@ def draw_factors(factors: Factors, head: tuple[int, int], name: str) -> Picture:
 
 
 def spoken(priors: Priors) -> str:
-    """How many heads of which class, in words."""
+    """Number of heads of each class, in words."""
     counts = [f"{count} {kind}" for kind, count in priors.counts().items()]
     return f"{len(priors.heads)} heads: {', '.join(counts)}."
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 MOST_OUTCOMES = 24
-"""Rows of a belief panel; of a larger alphabet only what model or Bayes believe most is shown."""
+"""Rows of a belief panel; of larger alphabets only the most probable outcomes are shown."""
 MODEL, TRUTH, DIVERGENCE = COLOURS[0], COLOURS[1], COLOURS[2]
 FLOOR = 1e-7
-"""Errors below this many bits are rounding, and not drawn."""
+"""Smallest error in bits that is drawn; smaller ones are rounding."""
 LEAST_BITS = 0.5
 """Least height of the entropy panel."""
 FEWEST_TOKENS = 20
-"""Bins of confidence with fewer tokens are not drawn: their frequency is luck."""
+"""Least number of tokens of a bin of confidence that is drawn."""
 
 
 class Beliefs(NamedTuple):
@@ -36,7 +36,7 @@ class Beliefs(NamedTuple):
     posterior: Tensor
     """[K, S, C] exact probabilities."""
     model: Tensor
-    """[K, S, C] the model's."""
+    """[K, S, C] probabilities of the model."""
     labels: Tensor
     """[K, S] the sampled truth."""
 
@@ -195,7 +195,7 @@ def _finish_steps(ax: "Axes", fidelity: Fidelity) -> None:
 
 
 def _legend(ax: "Axes", columns: int = 2) -> None:
-    """Names under the panel, where they cover nothing; each of them once."""
+    """Legend under the panel, with each name once."""
     handles, names = ax.get_legend_handles_labels()
     once = dict(zip(names, handles, strict=True))
     place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17)}
@@ -217,7 +217,7 @@ def _outcomes_shown(belief: Tensor) -> Tensor:
 
 
 def _positive(values: list[float]) -> list[float]:
-    """Zeros have no place on a logarithmic axis."""
+    """Replace zeros, which a logarithmic axis cannot show."""
     return [value if value > FLOOR else float("nan") for value in values]
 
 

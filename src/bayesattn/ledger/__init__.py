@@ -1,1 +1,1 @@
-"""The ledger: plan, do and record measurements of claims."""
+"""The ledger: plans, runs and records measurements of claims."""

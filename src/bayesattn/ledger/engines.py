@@ -1,4 +1,4 @@
-"""Who does the jobs: this process, several processes of this machine, or a Ray cluster."""
+"""Engines that run jobs: this process, several processes of this machine, or a Ray cluster."""
 
 import logging
 import multiprocessing
@@ -18,22 +18,22 @@ from bayesattn.ledger.ledger import Failure
 from bayesattn.ledger.trained import runs_folder
 
 PRELOADED = ["bayesattn.ledger.forkserver", "bayesattn.ledger.jobs"]
-"""What processes have imported before they begin: with it, all of torch."""
+"""Module that worker processes import before they start; it imports torch."""
 LOSSES = 2
-"""A job whose process was lost is tried so many times more."""
+"""Number of further tries of a job whose process was lost."""
 PATIENCE = 1.0
-"""Seconds between two looks at what goes on, for the display's sake."""
+"""Seconds between two updates of the display."""
 ANSWER = 5.0
-"""Seconds to wait for an address to answer."""
+"""Seconds to wait for an answer of an address."""
 
 
 class Ended(NamedTuple):
-    """A job that has come to an end."""
+    """A job that has ended."""
 
     job: Job
     failure: Failure | None
     lost: bool = False
-    """Whoever did it is gone: killed, out of memory, unplugged. It may go better elsewhere."""
+    """Whether its process was lost (killed, out of memory, unplugged), so a retry may succeed."""
 
 
 class Here:
@@ -52,11 +52,11 @@ class Here:
         return ended
 
     def close(self) -> None:
-        """Nothing goes on between calls."""
+        """Does nothing: no job runs between calls."""
 
 
 class Processes:
-    """Processes of this machine, a fresh one for each job: one that is killed harms no other."""
+    """Processes of this machine, a new one for each job, so a killed process affects no other."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -67,7 +67,7 @@ class Processes:
 
     def start(self, job: Job) -> None:
         ours, theirs = self._context.Pipe(duplex=False)
-        runs = str(runs_folder().absolute())  # processes have the environment of the first of them
+        runs = str(runs_folder().absolute())  # all processes have the environment of the first
         process = self._context.Process(target=_work, args=(job, runs, theirs))
         process.start()
         theirs.close()
@@ -89,7 +89,7 @@ class Processes:
         return ended
 
     def close(self) -> None:
-        """Tell all to stop and wait until trainings have saved."""
+        """Tell all processes to stop, and wait until trainings have saved."""
         for process, _, _ in self._busy.values():
             process.terminate()
         for process, connection, _ in self._busy.values():
@@ -99,10 +99,10 @@ class Processes:
 
 
 class RayWorkers:
-    """One job per CPU of a cluster whose machines all reach the runs and the ledger.
+    """One job per CPU of a cluster whose machines share the folders of runs and ledger.
 
-    The driver keeps nothing that is not in those folders: if it dies, start it again, and what was
-    finished is found.
+    All state of the driver is in these folders. If the driver dies, start it again: it finds the
+    finished jobs.
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -127,7 +127,7 @@ class RayWorkers:
 
     @property
     def slots(self) -> int:
-        """CPUs of the cluster as it is now: machines come and go."""
+        """Present number of CPUs of the cluster; machines may come and go."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def start(self, job: Job) -> None:
@@ -146,7 +146,7 @@ class RayWorkers:
             return _lost(job, "worker", f"{type(error).__name__}, {first}")
 
     def close(self) -> None:
-        """Tell the workers to stop, which lets trainings save, and leave the cluster."""
+        """Tell the workers to stop, so trainings can save, and disconnect from the cluster."""
         for reference in self._busy:
             self._ray.cancel(reference)
         if self._busy:
@@ -159,7 +159,7 @@ Engine = Here | Processes | RayWorkers
 
 
 def local_engine(workers: int | None = None) -> Engine:
-    """As many processes as there are cores, or `workers`; with one, no further process."""
+    """An engine with one process per core, or `workers` processes; for one, this process."""
     count = default_workers() if workers is None else workers
     return Here() if count == 1 else Processes(count)
 
@@ -170,10 +170,9 @@ def default_workers() -> int:
 
 
 def run_jobs(jobs: Mapping[str, Job], engine: Engine) -> Iterator[Ended | None]:
-    """Do all jobs, as many at once as the engine takes; None when a while passed without an end.
+    """Run all jobs, as many at once as the engine takes; yields None if no job ended for a while.
 
-    A queue: the next job is the first one whose needs are met. `jobs` may grow as long as this
-    goes on.
+    The next job is the first one whose needs are met. `jobs` may grow meanwhile.
     """
     waiting: dict[str, Job] = {}
     needs: dict[str, frozenset[str]] = {}  # finding out takes a while
@@ -207,7 +206,7 @@ def run_jobs(jobs: Mapping[str, Job], engine: Engine) -> Iterator[Ended | None]:
 
 
 def require_answer(address: str | None) -> None:
-    """Refuse an address where nobody listens, at once: Ray itself would try for a minute."""
+    """Refuse an address without a listener at once; Ray itself would try for a minute."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if not host:
         return
@@ -226,11 +225,11 @@ def _work(job: Job, runs: str, connection: Connection) -> None:
     follow_starter()
     try:
         connection.send(attempt(job, runs))
-    except KeyboardInterrupt:  # told to stop, and has saved; whoever told it knows
+    except KeyboardInterrupt:  # it was told to stop, and has saved
         raise SystemExit(130) from None
 
 
 def _lost(job: Job, who: str, why: str) -> Ended:
     return Ended(
-        job, Failure(sentence=f"The {who} that did it was lost: {why}.", traceback=""), True
+        job, Failure(sentence=f"The {who} that ran it was lost: {why}.", traceback=""), True
     )

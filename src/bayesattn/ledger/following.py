@@ -1,4 +1,4 @@
-"""Processes that end with the one that began them, even if that was killed."""
+"""Processes that end with the process that started them, even if it was killed."""
 
 import ctypes
 import multiprocessing
@@ -12,7 +12,7 @@ _PDEATHSIG = 1  # of Linux's prctl.h
 
 
 def follow() -> None:
-    """Let the system kill this process when its parent ends, where it can."""
+    """Let the system kill this process when its parent ends, if the system can."""
     try:
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
     except (AttributeError, OSError, TypeError):
@@ -20,9 +20,9 @@ def follow() -> None:
 
 
 def follow_starter() -> None:
-    """End with the process that asked for this one, which need not be its parent.
+    """End with the process that requested this one, which need not be its parent.
 
-    The pipe between them closes however that process ends.
+    The pipe between them closes when that process ends in any way.
     """
     follow()
     starter: Any = multiprocessing.parent_process()

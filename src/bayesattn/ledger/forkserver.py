@@ -1,7 +1,7 @@
-"""Imported by the process that starts workers, before all else, and by nothing else.
+"""Imported first by the process that starts workers, and by no other code.
 
-Workers end with it, and it with the process that it belongs to, however that ends. What a terminal
-or a cluster tells all processes at once it leaves to that one, which lets trainings save.
+Workers end with this process, and this process with the main process. It ignores signals that a
+terminal or a cluster sends to all processes: the main process handles them and lets trainings save.
 """
 
 import signal

@@ -1,7 +1,7 @@
-"""The work of claims in pieces: trainings, and measurements of one seed or of a part of it.
+"""The jobs of claims: trainings, and measurements of one seed or of a part of a seed.
 
-Each piece leaves a file behind when it is done and is not done again while that file stands, so it
-does not matter which process or machine does it, nor how often everything is stopped in between.
+A finished job leaves a file, and is not repeated while this file is valid. So any process or
+machine can do a job, and the work can be stopped at any time.
 """
 
 import os
@@ -35,7 +35,7 @@ from bayesattn.system import commit, keep_memory
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Train what claims look at."""
+    """Train one model of a claim."""
 
     training: Training
     needs: frozenset[str] = frozenset()
@@ -59,9 +59,9 @@ class MeasurementJob:
     tier: Tier
     seed: int
     folder: Path
-    """Of the ledger."""
+    """Folder of the ledger."""
     part: str | None = None
-    """One of the study's; None for all of it."""
+    """One part of the study; None for the whole seed."""
 
     @property
     def name(self) -> str:
@@ -72,16 +72,15 @@ class MeasurementJob:
         return self.folder / FOLDER / f"{self.name}.json"
 
     def trainings(self) -> list[TrainingJob]:
-        """What must be trained before."""
-        trainings = self.study.trainings(self.tier, self.seed).items()
-        return [TrainingJob(own) for name, own in trainings if self.part in (None, name)]
+        """Trainings that must be done before."""
+        return [TrainingJob(own) for own in self.study.needed(self.tier, self.seed, self.part)]
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset(job.name for job in self.trainings())
 
     def measured(self) -> Measured | None:
-        """What was measured, if it is there and still stands."""
+        """The stored measurement, if it exists and is valid."""
         try:
             found = read(self.file)
         except (OSError, ValueError):
@@ -121,7 +120,7 @@ Job = TrainingJob | MeasurementJob
 def measurements(
     study: AnyStudy, tier: Tier, seeds: Iterable[int], folder: Path
 ) -> list[MeasurementJob]:
-    """Of these seeds, and of each part of them, into the ledger in `folder`."""
+    """Measurements of these seeds, and of their parts, for the ledger in `folder`."""
     return [
         MeasurementJob(study, tier, seed, folder.absolute(), part)
         for seed in seeds
@@ -130,7 +129,7 @@ def measurements(
 
 
 def to_do(measurements: Iterable[MeasurementJob]) -> dict[str, Job]:
-    """Jobs that are not done, each once. A training is left out if nobody will look at it."""
+    """Open jobs, each once, without trainings that no open measurement needs."""
     left = [job for job in measurements if not job.done()]
     trainings = {one.name: one for job in left for one in job.trainings()}
     return {
@@ -140,13 +139,13 @@ def to_do(measurements: Iterable[MeasurementJob]) -> dict[str, Job]:
 
 
 def attempt(job: Job, runs: str) -> Failure | None:
-    """Do a job in this process, on one thread; what went wrong, if something did.
+    """Do a job in this process, on one thread; returns the failure, if any.
 
-    One thread, because sums over several come out differently for different numbers of them, and
-    because there are other jobs for the other cores.
+    One thread, because sums depend on the number of threads, and because other jobs use the other
+    cores.
 
     Args:
-        job: what to do.
+        job: the job.
         runs: folder of trained models.
     """
     os.environ["BAYESATTN_RUNS"] = runs
@@ -156,7 +155,7 @@ def attempt(job: Job, runs: str) -> Failure | None:
             job.run()
     except Interrupted as stop:
         raise KeyboardInterrupt from stop
-    except Exception as error:  # whatever a claim does wrong, the others must still run
+    except Exception as error:  # an error of one claim must not stop the others
         return failure(error)
     return None
 
@@ -172,14 +171,14 @@ def one_thread() -> Iterator[None]:
 
 
 def failure(error: Exception) -> Failure:
-    """An exception for the record: no folder of this machine is in it."""
+    """An exception for the record, without folders of this machine."""
     text = "".join(traceback.format_exception(error))
     sentence = " ".join(f"{type(error).__name__}: {error}".split())
     return Failure(sentence=sentence, traceback=re.sub(r'File "([^"]+)"', _short, text))
 
 
 def _short(match: re.Match[str]) -> str:
-    # Where a package is installed says who runs it, not what went wrong.
+    # The folder of a package tells about the user, not about the error.
     path = Path(match[1])
     for root in ("site-packages", "src"):
         if root in path.parts:

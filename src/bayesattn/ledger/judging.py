@@ -1,4 +1,4 @@
-"""From the measured seeds of a claim to its record: rows, figures, exhibits."""
+"""Makes the record of a claim from its measured seeds: rows, figures, exhibits."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ FIGURES = "figures"
 
 
 def seeds_of(study: AnyStudy, tier: Tier, look: int | None = None) -> range:
-    """The quick tier's seeds, or those of a look; up to the last look if None."""
+    """The seeds of the quick tier, or of a look; of all looks if None."""
     if tier is Tier.QUICK:
         count = study.recipes[tier].seeds
     else:
@@ -35,9 +35,9 @@ def first_look(claim: Claim) -> int:
 
 
 def look_after(record: Record) -> int | None:
-    """How many seeds the next look takes; None when all is decided, or no look is left.
+    """Number of seeds at the next look; None if all is decided or no look is left.
 
-    A premise that not one seed of a look met is not tried again: more seeds would not help.
+    If no seed of a look met a premise, no more seeds are run: they would not help.
     """
     further = [
         next_look(len(record.seeds), own.looks)
@@ -54,14 +54,14 @@ def judge_seeds(
     seeds: Iterable[int] | None = None,
     failed: Failure | None = None,
 ) -> Record:
-    """The record of what is measured in `folder`; a failure, then or now, is recorded.
+    """The record of the measurements in `folder`; failures are recorded, too.
 
     Args:
-        study: the claim.
-        tier: which of its measurements.
+        study: the study of the claim.
+        tier: of the measurements.
         folder: of the ledger.
-        seeds: of the claim that count, if they are there; all if None.
-        failed: what went wrong when they were measured.
+        seeds: seeds that count, if they are measured; all if None.
+        failed: failures of the measurements.
     """
     there = seeds_in(study, tier, folder, seeds_of(study, tier) if seeds is None else seeds)
     files = [one for own in there.values() for one in own]
@@ -84,7 +84,7 @@ def judge_seeds(
                 )
                 with one_thread():
                     exhibits = tuple(_exhibits(study, tier, found, folder))
-        except Exception as error:  # whatever a claim does wrong, the others must still run
+        except Exception as error:  # an error of one claim must not stop the others
             rows, failed = {}, failure(error)
     return Record(
         claim=study.claim,
@@ -110,7 +110,7 @@ def _rows(study: AnyStudy, tier: Tier, found: Mapping[int, Any]) -> dict[str, Ro
 
 
 def judge_row(own: Statement, said: Mapping[int, Value], tier: Tier) -> Row:
-    """What seeds, in their order, say of a statement; in the quick tier no verdict."""
+    """The row of a statement from its seeds, in order; without verdict in the quick tier."""
     values = [*said.values()]
     judged = own.judge(values)
     looked = [*said][: judged.seeds]
@@ -140,7 +140,7 @@ def judge_row(own: Statement, said: Mapping[int, Value], tier: Tier) -> Row:
 def draw_figures(
     study: AnyStudy, tier: Tier, found: Mapping[int, Any], folder: Path, ending: str = "svg"
 ) -> Iterator[tuple[Picture, Path]]:
-    """The figures of a claim, and the files in `folder` that they were saved to."""
+    """The figures of a claim, and their files in `folder`."""
     with house_style():
         for picture in study.draw(tier, found):
             path = folder / f"{study.claim.id}-{picture.name}.{ending}"

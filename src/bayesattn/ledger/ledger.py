@@ -19,11 +19,11 @@ from bayesattn.verdicts import Outcome
 SCHEMA = 2
 NAME = "ledger.json"
 FIRST_EDITION = 1
-"""Its verdicts came from other rules, its numbers from other recipes."""
+"""Schema of the first edition, which had other rules and recipes."""
 
 
 class FirstEditionError(UserError):
-    """The ledger is of the first edition."""
+    """The ledger belongs to the first edition."""
 
 
 class FigureFile(Stored):
@@ -32,7 +32,7 @@ class FigureFile(Stored):
     file: str
     """Relative to the folder of the ledger."""
     sha256: str | None = None
-    """Of that file; None if it was drawn before that was recorded."""
+    """Hash of the file; None in older records."""
     caption: str
     alt: str
 
@@ -49,59 +49,59 @@ class ExhibitFile(Stored):
 
 
 class Failure(Stored):
-    """How a measurement crashed."""
+    """A failed measurement."""
 
     sentence: str
     traceback: str
 
 
 class Row(Stored):
-    """What seeds say of one statement."""
+    """The result of one statement."""
 
     registered: str
     """Hash of the statement that was judged."""
     outcome: Outcome | None
     """None in the quick tier, which gives no verdicts."""
     verdict: str | None
-    """The same in the words of the statement's kind."""
+    """The outcome in the words of the statement's kind."""
     value: float | None
-    """That decides: mean, geometric mean, proportion or largest error; None if no seed counts."""
+    """The deciding mean, geometric mean, proportion or largest error; None if no seed counts."""
     interval: Interval | None
     level: float | None
-    """Of the interval."""
+    """Level of the interval."""
     comparator: float | None
     seeds: tuple[int, ...]
-    """That count."""
+    """Seeds that count."""
     left_out: tuple[int, ...]
-    """Whose models had not learnt what the statement takes for granted."""
+    """Seeds that did not meet the premise."""
     p: float | None
     reason: str
-    """Why this verdict, in one sentence."""
+    """Reason of the verdict, in one sentence."""
     needed: int | None = None
-    """About so many seeds would decide what is undecided after the last look."""
+    """Estimated number of seeds that would decide, if undecided after the last look."""
 
 
 class Record(Stored):
-    """Everything known about one claim after it was measured: rows, or a failure."""
+    """The record of one claim after its measurement: rows, or a failure."""
 
     claim: Claim
     tier: Tier
     seeds: tuple[int, ...]
-    """Measured; a row may rest on the first of them."""
+    """Measured seeds; a row may use only the first of them."""
     recipe: Mapping[str, Any]
     rows: Mapping[str, Row]
-    """By the name of the statement."""
+    """Rows by the name of the statement."""
     failure: Failure | None
     figures: tuple[FigureFile, ...]
     exhibits: tuple[ExhibitFile, ...]
     command: str
-    """Repeats the measurement."""
+    """The command that repeats the measurement."""
     seconds: float
-    """Of all seeds."""
+    """Seconds of all seeds."""
     commits: tuple[str, ...]
-    """At which seeds were measured."""
+    """Commits at which seeds were measured."""
     environment: Mapping[str, Any]
-    """In which they were judged."""
+    """Environment of the judgement."""
 
     def judged(self) -> Iterator[tuple[Statement, Row]]:
         for own in self.claim.statements:
@@ -139,7 +139,7 @@ class Ledger:
         raise UserError(f"The ledger {path} has schema {schema!r}; this version reads {SCHEMA}.")
 
     def save(self, path: Path) -> None:
-        """Write the ledger so that a crash leaves either the old file or the new one."""
+        """Write the ledger atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         records = {name: asdict(record) for name, record in self.records.items()}
         write_json(path, {"schema": SCHEMA, "records": records}, checked=True)
@@ -154,7 +154,7 @@ def require(path: Path) -> None:
 
 
 def set_aside(path: Path) -> str | None:
-    """Move a ledger that cannot be read out of the way; the sentence to tell, or None."""
+    """Rename an unreadable ledger; returns the sentence about it, or None."""
     if not path.exists():
         return None
     try:
@@ -172,7 +172,7 @@ def set_aside(path: Path) -> str | None:
 
 
 def add_record(path: Path, record: Record) -> Ledger:
-    """Put one record into the ledger at `path`, replacing that claim's earlier one."""
+    """Put one record into the ledger at `path`; it replaces the claim's earlier record."""
     ledger = Ledger.load(path) if path.exists() else Ledger()
     ledger.records.pop(record.claim.id, None)
     ledger.records[record.claim.id] = record

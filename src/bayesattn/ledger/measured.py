@@ -1,9 +1,9 @@
-"""The one store of numbers: a file for each seed of a claim, or for each part of one.
+"""The store of measured numbers: one file for each seed of a claim, or for each part of a seed.
 
     <folder>/measured/<claim>-<tier>[-part]-<seed>.json
 
-It says which registration it was measured under, by which versions, and at which commit. Whatever
-is judged is judged from these files.
+A file records registration, versions and commit of its measurement. All verdicts come from these
+files.
 """
 
 import re
@@ -22,23 +22,23 @@ from bayesattn.ledger.study import AnyStudy, Recipe, Tier
 from bayesattn.ledger.typed import Stored, from_plain
 
 FOLDER = "measured"
-"""Beside the ledger."""
+"""Folder of measured seeds, beside the ledger."""
 
 
 class Measured(Stored):
-    """What a file holds."""
+    """The content of a file."""
 
     claim: str
     tier: Tier
     part: str | None
     seed: int
     recipe: str
-    """Hash of all that decides the numbers."""
+    """Hash of all settings that determine the numbers."""
     versions: Mapping[str, str]
     version: int
-    """Of the registration."""
+    """Version of the registration."""
     registered: Mapping[str, str]
-    """Hash of each statement when it was measured."""
+    """Hash of each statement at the time of the measurement."""
     commit: str | None
     seconds: float
     numbers: Any
@@ -49,7 +49,7 @@ class Measured(Stored):
 
 
 def file_name(claim: str, tier: Tier, part: str | None, seed: int) -> str:
-    """Of what is measured.
+    """Name of the file of a measurement.
 
     >>> file_name("bam-retrieval", Tier.FULL, "RoPE, YaRN + SSMax", 3)
     'bam-retrieval-full-rope-yarn-ssmax-3'
@@ -59,23 +59,23 @@ def file_name(claim: str, tier: Tier, part: str | None, seed: int) -> str:
 
 
 def read(path: Path) -> Measured:
-    """What a file holds; a ValueError if it is no such file."""
+    """The content of a file; ValueError if it is not a measurement."""
     return from_plain(Measured, read_json(path))
 
 
 def recipe_hash(recipe: Recipe) -> str:
-    """Of all that decides the numbers: with other wishes they still stand."""
+    """Hash of the settings that determine the numbers; other settings may change."""
     fields = asdict(recipe).items()
     return short_hash({name: value for name, value in fields if name not in recipe.wishes})
 
 
 def versions() -> dict[str, str]:
-    """Of what computes here."""
+    """Versions of the packages that compute."""
     return {"bayesattn": __version__, "torch": torch.__version__}
 
 
 def objection(study: AnyStudy, found: Measured) -> str | None:
-    """Why it must not stand beside seeds that are measured here and now; None if it may."""
+    """Reason not to combine it with seeds that are measured now; None if there is none."""
     for name, own in versions().items():
         if found.versions.get(name) != own:
             return f"it was measured with {name} {found.versions.get(name)}, and this is {own}"
@@ -83,7 +83,7 @@ def objection(study: AnyStudy, found: Measured) -> str | None:
 
 
 def misfit(study: AnyStudy, found: Measured) -> str | None:
-    """Why the numbers are not those of the claim as it is; None if they are."""
+    """Reason why the numbers do not belong to the present claim; None if they do."""
     claim = study.claim
     if found.tier not in study.recipes or found.recipe != recipe_hash(study.recipes[found.tier]):
         return f"it was measured by another recipe than the {found.tier} tier of {claim.id} has"
@@ -99,7 +99,7 @@ def misfit(study: AnyStudy, found: Measured) -> str | None:
 
 
 def counts_for(claim: Claim, own: Statement, found: Measured) -> bool:
-    """Whether a statement was registered before; changes may say that they were made after."""
+    """Whether a statement was registered before this measurement, or was declared `after`."""
     changes = [change for change in claim.changes if change.version > found.version]
     same = found.registered.get(own.name) == own.hash
     return same or (bool(changes) and all(change.after for change in changes))
@@ -115,7 +115,7 @@ def seed_numbers(parts: Sequence[Measured]) -> Any:
 def seeds_in(
     study: AnyStudy, tier: Tier, folder: Path, seeds: Iterable[int]
 ) -> dict[int, list[Measured]]:
-    """What is there of the first of `seeds`, up to one that is not, or not by the same versions."""
+    """Measured seeds in order, up to the first that is missing or has other versions."""
     there: dict[int, list[Measured]] = {}
     by: Mapping[str, str] = {}
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""Seeds that others ran, put beside ours after checking that they may stand there."""
+"""Adds seeds that were measured elsewhere to a ledger, after checking them."""
 
 import shutil
 from collections.abc import Callable
@@ -12,21 +12,21 @@ from bayesattn.ledger.study import AnyStudy
 
 
 class Added(NamedTuple):
-    """What was done with the seeds of a folder."""
+    """Result of adding the seeds of a folder."""
 
     new: list[Measured]
     known: list[Measured]
-    """They were there already, with the same numbers."""
+    """Seeds that already existed with the same numbers."""
 
 
 def add_seeds(source: Path, folder: Path, find_study: Callable[[str], AnyStudy]) -> Added:
-    """Copy what is measured in `source` to `folder`: all of it, or nothing if a file may not."""
+    """Copy all measurements in `source` to `folder`; none if any file is refused."""
     found = [(path, _read(path)) for path in measured_files(source)]
     added = Added([], [])
     for path, own in found:
         if problem := objection(find_study(own.claim), own):
             raise UserError(f"{path} cannot be added: {problem}.")
-        added[_is_there(path, own, folder)].append(own)
+        added[_already_there(path, own, folder)].append(own)
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     for path, own in found:
         target = folder / FOLDER / f"{own.name}.json"
@@ -55,13 +55,13 @@ def _read(path: Path) -> Measured:
         raise UserError(f"{path} is no measured seed ({error}).") from None
 
 
-def _is_there(path: Path, own: Measured, folder: Path) -> bool:
+def _already_there(path: Path, own: Measured, folder: Path) -> bool:
     target = folder / FOLDER / f"{own.name}.json"
     if not target.exists():
         return False
     if _read(target).numbers != own.numbers:
         raise UserError(
-            f"Seed {own.seed} of {own.claim} is there twice, with different numbers: "
+            f"Seed {own.seed} of {own.claim} exists twice with different numbers: "
             f"remove {path} or {target}."
         )
     return True

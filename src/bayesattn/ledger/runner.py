@@ -1,4 +1,4 @@
-"""Runs claims: has their jobs done, and writes each into the ledger as soon as it can."""
+"""Runs the jobs of claims, and writes each claim into the ledger as soon as possible."""
 
 import re
 import sys
@@ -19,9 +19,9 @@ from bayesattn.ledger.study import AnyStudy, Tier
 from bayesattn.ledger.trained import rename_older_runs, require_possible
 
 MOST_SEEDS = 10_000
-"""Nobody measures more of one claim."""
+"""Largest number of seeds of one claim."""
 Tell = Callable[[Mapping[str, Job]], None]
-"""Is given the jobs that are left."""
+"""Called with the jobs that are left."""
 
 
 def parse_tier(name: str) -> Tier:
@@ -41,23 +41,26 @@ def run_claims(
     again: bool = False,
     tell: Tell = lambda left: None,
 ) -> Iterator[Record]:
-    """Measure claims; each is in the ledger before it is yielded, as soon as it can be.
+    """Measure claims; each is written to the ledger as soon as possible, then yielded.
 
-    A claim is yielded at every look. If a statement is undecided then, and has a look left, seeds
-    are added up to that. What was trained or measured before is not done again.
+    A claim is yielded at every look. If a statement is still undecided and has a look left, the
+    seeds up to this look are run. Finished trainings and measurements are not repeated.
 
     Args:
-        studies: which claims.
-        tier: how much of each.
+        studies: the claims.
+        tier: of the measurements.
         folder: of the ledger; figures and measured numbers are written there, too.
-        seeds: measure so many, or these, and no more; as many as it takes if None.
-        engine: who does the work; this process if None.
-        again: measure what was measured before; models are not trained again.
-        tell: called whenever a job has ended, and about every second.
+        seeds: number of seeds, or the seeds; if None, as many as the looks need.
+        engine: runs the jobs; this process if None.
+        again: repeat finished measurements; models are not trained again.
+        tell: called whenever a job has ended, and about once a second.
     """
     with closing(engine or Here()) as engine:
         prepare_folder(folder)
-        with only_one(folder, "measuring claims"), closing(engine):  # workers stop before the next
+        with (
+            only_one(folder, "measuring claims"),
+            closing(engine),
+        ):  # workers stop before the next claim
             yield from _recorded(studies, tier, folder, seeds, engine, again, tell)
 
 
@@ -95,7 +98,7 @@ def _recorded(
 
 @dataclass
 class Work:
-    """What is to be done, and what became of it; jobs are added as long as looks are taken."""
+    """Open jobs and their results; jobs are added for further looks."""
 
     studies: Mapping[str, AnyStudy]
     tier: Tier
@@ -104,10 +107,10 @@ class Work:
     left: dict[str, Job] = field(default_factory=dict[str, Job])
     failures: dict[str, Failure] = field(default_factory=dict[str, Failure])
     looks: dict[str, list[MeasurementJob]] = field(default_factory=dict[str, list[MeasurementJob]])
-    """What a claim's next look waits for."""
+    """Measurements that each claim's next look needs."""
 
     def begin(self, name: str, seeds: Iterable[int]) -> None:
-        """Have more seeds of a claim measured."""
+        """Add jobs for more seeds of a claim."""
         self.looks[name] = measurements(self.studies[name], self.tier, seeds, self.folder)
         todo = to_do(self.looks[name]).items()
         new = {name: job for name, job in todo if name not in self.jobs}
@@ -120,7 +123,7 @@ class Work:
             self.failures[ended.job.name] = ended.failure
 
     def judged(self, further: bool) -> Iterator[Record]:
-        """Claims that can be looked at, recorded; `further`: the next look they take is begun."""
+        """Record claims that can be judged; if `further`, add the jobs of their next looks."""
         while name := next((name for name in self.looks if self._complete(name)), None):
             jobs, study = self.looks.pop(name), self.studies[name]
             failed = next((self.failures[j.name] for j in jobs if j.name in self.failures), None)
@@ -138,13 +141,13 @@ class Work:
 
 
 def forget(study: AnyStudy, tier: Tier, folder: Path, seeds: Iterable[int]) -> None:
-    """Have these seeds measured anew."""
+    """Remove the measurements of these seeds, so they are measured again."""
     for job in measurements(study, tier, seeds, folder):
         job.file.unlink(missing_ok=True)
 
 
 def require_standing(study: AnyStudy, tier: Tier, folder: Path) -> None:
-    """Refuse to measure beside seeds that may not stand beside new ones; none is overwritten."""
+    """Refuse to add seeds beside stored seeds that do not count; nothing is overwritten."""
     for job in measurements(study, tier, seeds_of(study, tier), folder):
         try:
             problem = objection(study, read(job.file))
@@ -156,12 +159,12 @@ def require_standing(study: AnyStudy, tier: Tier, folder: Path) -> None:
             raise UserError(
                 f"Seed {job.seed} of {study.claim.id} in {folder} does not count: {problem}. "
                 "Choose another --out, raise first_seed in the claim's file for fresh seeds, or "
-                "measure the old ones anew with --again."
+                "measure the old ones again with --again."
             )
 
 
 def _first_seeds(study: AnyStudy, tier: Tier, asked: int | range | None) -> range:
-    """Those asked for; or those of the first look, or of the quick tier."""
+    """The requested seeds; or those of the first look, or of the quick tier."""
     name = study.claim.id
     if tier not in study.recipes:
         tiers = ", ".join(study.recipes)
@@ -176,7 +179,7 @@ def _first_seeds(study: AnyStudy, tier: Tier, asked: int | range | None) -> rang
 
 
 def parse_seeds(text: str) -> int | range:
-    """A number of seeds, or the first and the last of them.
+    """A number of seeds, or a range of seeds.
 
     >>> parse_seeds("3"), parse_seeds("4-7")
     (3, range(4, 8))
@@ -194,7 +197,7 @@ def parse_seeds(text: str) -> int | range:
 
 
 def prepare_folder(folder: Path) -> Path:
-    """Make `folder` and be sure that a ledger can be written there, before hours of work."""
+    """Create `folder` and check that a ledger can be written there, before hours of work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"

@@ -1,7 +1,7 @@
-"""What is registered of a claim: its statements, and how each will be judged.
+"""The registration of a claim: its statements, and how each is judged.
 
-A statement is what gets a verdict. All that decides the verdict has a hash; the rest is words, and
-may be mended at any time.
+Each statement gets a verdict. A hash covers all fields that decide the verdict; the other fields
+are words, and may be corrected at any time.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from bayesattn.verdicts import (
 )
 
 NO_NUMBER = "no number"
-"""How `reported` begins where the authors give none."""
+"""Beginning of `reported` if the authors give no number."""
 DECIDING = (
     "name",
     "kind",
@@ -55,34 +55,34 @@ class Statement(Stored):
     text: str
     """The sentence; for a replication one that the authors would accept."""
     scale: str
-    """Where it is measured: the model and its size."""
+    """The model and its size."""
     estimand: str
-    """What each seed gives, and what is averaged."""
+    """The number that each seed gives, and how it is averaged."""
     unit: str
     limit: float | tuple[float, float]
     """The least effect of interest; for `within` the margin, low and high."""
     comparator: str
-    """What the effect is measured against, on the same seed and data."""
+    """The comparator of the effect, on the same seed and data."""
     looks: tuple[int, ...]
-    """Numbers of seeds after which it is judged; one number for an identity."""
+    """Numbers of seeds after which the statement is judged; one number for an identity."""
     rule: Rule
     transform: Transform = "identity"
     premise: str = ""
-    """What every compared arm must have learnt for a seed to count, with its limit."""
+    """Condition with its limit that every compared arm must meet for a seed to count."""
     source: str = ""
     """Paper with its version, and place in it."""
     reported: str = ""
-    """What the authors report, in words; shown beside the measurement, never compared with it."""
+    """The authors' result in words; shown beside the measurement, never compared with it."""
     reported_values: tuple[float, ...] = ()
-    """The same as numbers, in the unit of the estimand: the rule must say yes to them."""
+    """The authors' numbers, in the unit of the estimand: the rule must say yes to them."""
     seed_sd: float = 0.0
-    """SD between seeds on the transformed scale, from earlier seeds: noise for that test."""
+    """SD between seeds on the transformed scale, from earlier seeds: noise for this test."""
     trials: int | tuple[int, int] | None = None
-    """Of one seed, where the estimand is a proportion or a difference of two: noise, too."""
+    """Trials of one seed, for proportions and their differences: also noise for this test."""
     resolution: float = 0.0
-    """The step in which the effect can change, if it has one; seeds may then be equal."""
+    """Smallest step of the effect, if it changes in steps; seeds may then be equal."""
     possible: tuple[float, float] | None = None
-    """Where the estimand must lie, whatever is measured; intervals end there."""
+    """Possible range of the estimand; intervals end there."""
     of: str = ""
     """For a control: the replication that it belongs to."""
 
@@ -92,7 +92,7 @@ class Statement(Stored):
 
     @property
     def hash(self) -> str:
-        """Of all that decides."""
+        """Hash of all fields that decide the verdict."""
         return short_hash({name: getattr(self, name) for name in DECIDING})
 
     @property
@@ -101,7 +101,7 @@ class Statement(Stored):
         return self.kind is not Kind.IDENTITY
 
     def judge(self, values: Sequence[Value]) -> Judgement:
-        """What seeds say, in their order."""
+        """The judgement of seeds, in order."""
         if self.empirical:
             return self._inside(judge(values, looks=self.looks, **self._rule()))
         (look,) = self.looks
@@ -111,17 +111,17 @@ class Statement(Stored):
         return self._checked(values[:look])
 
     def _inside(self, found: Judgement) -> Judgement:
-        """Cut at the ends of what is possible, which takes nothing from an interval's coverage."""
+        """The interval cut at the possible range, which does not reduce its coverage."""
         if self.possible is None or found.interval is None:
             return found
         return replace(found, interval=Interval(*np.clip(found.interval, *self.possible).tolist()))
 
     def seeds_needed(self, values: Sequence[Value]) -> int | None:
-        """About how many seeds would decide, were the rest like these; None if nobody knows."""
+        """Estimated number of seeds that would decide, if further seeds are alike; or None."""
         return seeds_needed(values, **self._rule()) if self.empirical else None
 
     def chance_of_yes(self, reported: float) -> float:
-        """Of a study whose truth is what is reported, with the noise between our seeds."""
+        """Chance of a yes in a study with the reported truth and the noise between our seeds."""
         noise = {"seed_sd": self.seed_sd, "trials": self.trials}
         return chance_of_yes(reported, looks=self.looks, **noise, **self._rule())
 
@@ -129,7 +129,7 @@ class Statement(Stored):
         return {name: getattr(self, name) for name in ("transform", "rule", "limit", "resolution")}
 
     def _checked(self, values: Sequence[Value]) -> Judgement:
-        assert isinstance(self.limit, float | int)  # as every identity has
+        assert isinstance(self.limit, float | int)  # the fields that every identity has
         return judge_identity(values, limit=self.limit)
 
     def word(self, outcome: Outcome) -> str:
@@ -143,16 +143,16 @@ class Statement(Stored):
 
 
 class Change(Stored):
-    """Why a registration has a new version."""
+    """Reason of a new version of a registration."""
 
     version: int
     reason: str
     after: bool = False
-    """It was made after seeds were seen, and they count all the same; the page says so."""
+    """True if seeds count although the change came after them; the page says so."""
 
 
 class Claim(Stored):
-    """A claim and all that is registered of it but how much each tier computes."""
+    """A claim with its registration, without the recipes of the tiers."""
 
     id: str
     title: str
@@ -160,17 +160,17 @@ class Claim(Stored):
     source: str
     """The paper, with its arXiv number."""
     method: str
-    """What we do, in plain words."""
+    """The method, in plain words."""
     mind: str = ""
-    """What would change our mind."""
+    """Observations that would change our mind."""
     version: int = 1
-    """Of this registration."""
+    """Version of this registration."""
     first_seed: int = 0
-    """Seeds are measured from here on; raise it to have fresh ones after a change."""
+    """First seed to measure; raise it after a change, so fresh seeds decide."""
     changes: tuple[Change, ...] = ()
-    """One for each version after the first, oldest first."""
+    """One change for each version after the first, oldest first."""
     statements: tuple[Statement, ...] = ()
-    """None: it is not registered yet."""
+    """Empty if the claim is not registered yet."""
 
     def __post_init__(self) -> None:
         if [change.version for change in self.changes] != [*range(2, self.version + 1)]:
@@ -192,7 +192,7 @@ def short_hash(data: object) -> str:
 
 
 def _problems(own: Statement) -> Iterator[str]:
-    """What is wrong with a statement, each in a few words."""
+    """Problems of a statement, each in a few words."""
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", own.name):
         yield "a name has lower-case letters and digits, with hyphens between them"
     if (own.rule == "within") != isinstance(own.limit, tuple):

@@ -1,7 +1,7 @@
-"""What a study is: a claim, how much to compute per tier, and how to measure and draw it."""
+"""A study: a claim, its recipe for each tier, and how to measure and draw it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
@@ -18,15 +18,15 @@ class Exhibit(Stored):
     """Data for one of the report's interactive parts."""
 
     kind: str
-    """Which part: beliefs, heatmap, curves or manifold."""
+    """Kind of part: beliefs, heatmap, curves or manifold."""
     title: str
     caption: str
     data: Mapping[str, Any]
-    """Plain JSON values, in the form that the part reads (report/templates)."""
+    """Plain JSON values in the form of the part (report/templates)."""
 
 
 class Tier(StrEnum):
-    """How much a study computes."""
+    """Amount of computation of a study."""
 
     QUICK = "quick"
     FULL = "full"
@@ -34,16 +34,16 @@ class Tier(StrEnum):
 
 
 class Recipe(Stored):
-    """What a tier computes. Studies add their own fields."""
+    """Settings of a tier. Studies add their own fields."""
 
     wishes: ClassVar[frozenset[str]] = frozenset({"seeds"})
-    """Fields that say what is to be measured, not how: with others of these, a number that is there
-    still stands. What names parts of a study is one of them, `measure` must not read it."""
+    """Fields that select what is measured. If they change, stored numbers stay valid. `measure`
+    must not read them. Fields with names of parts of a study are among them."""
     seeds: int = 2
-    """Of the quick tier; in the others the statements' looks say how many there are."""
+    """Number of seeds of the quick tier; in other tiers the statements' looks decide."""
 
     def trainings(self, seed: int) -> "Mapping[str, Training]":
-        """What is trained before one seed is measured, by name."""
+        """Trainings before the measurement of a seed, by name."""
         return {}
 
 
@@ -55,28 +55,33 @@ P = TypeVar("P")
 class Study(ABC, Generic[R, M]):
     """Measures one claim. A new one is a subclass, under `@register`, in a file of claims/.
 
-    R is the type of its recipes. M is what one seed measures, `Stored`: what is kept as
-    JSON is read back as one. `measure` must depend on nothing but the recipe and the seed, so that
-    it can be repeated and seeds can run anywhere.
+    R is the type of its recipes. M, a `Stored`, is the type of one seed's result; it is written to
+    JSON and read back. `measure` must depend on the recipe and the seed only, so measurements can
+    be repeated on any machine.
     """
 
     claim: Claim
     recipes: Mapping[Tier, R]
 
     def trainings(self, tier: Tier, seed: int) -> "Mapping[str, Training]":
-        """What `measure` will look at, by name. All are done before, as many at once as can be."""
+        """Trainings that `measure` reads, by name. All run before, in parallel if possible."""
         return self.recipes[tier].trainings(seed)
 
     def parts(self, tier: Tier) -> Sequence[str | None]:
-        """What is measured one by one; None is all of a seed."""
+        """Parts that are measured one by one; None is the whole seed."""
         return (None,)
+
+    def needed(self, tier: Tier, seed: int, part: str | None) -> "Iterable[Training]":
+        """Trainings before the measurement of a part: the one of its name."""
+        trainings = self.trainings(tier, seed).items()
+        return [own for name, own in trainings if part in (None, name)]
 
     @abstractmethod
     def measure(self, tier: Tier, seed: int) -> M:
         """The result of one seed."""
 
     def values(self, tier: Tier, one: M) -> Mapping[str, Value]:
-        """What the result of one seed says about each statement, by the statement's name."""
+        """The value of each statement from the result of one seed, by name."""
         return {}
 
     def draw(self, tier: Tier, found: Mapping[int, M]) -> list[Picture]:
@@ -84,16 +89,16 @@ class Study(ABC, Generic[R, M]):
         return []
 
     def exhibits(self, tier: Tier, found: Mapping[int, M]) -> list[Exhibit]:
-        """What the report shows for the reader to play with, each of another kind."""
+        """Data of the interactive parts of the report, each of another kind."""
         return []
 
     def read(self, numbers: Mapping[int, Any]) -> dict[int, M]:
-        """Results of seeds from plain JSON; a ValueError if they are not of this claim as it is."""
+        """Results of seeds from plain JSON; ValueError if they do not fit the present claim."""
         return from_plain(dict[int, self.result_type()], {**numbers})
 
     @classmethod
     def result_type(cls) -> Any:
-        """M of the Study[R, M] that it is."""
+        """The type M of this Study[R, M]."""
         for base in cls.__mro__:
             for generic in base.__dict__.get("__orig_bases__", ()):
                 if get_args(generic) and not generic.__parameters__:
@@ -101,7 +106,7 @@ class Study(ABC, Generic[R, M]):
         return Any
 
     def said(self, tier: Tier, found: Mapping[int, M]) -> dict[str, dict[int, Value]]:
-        """What each seed says, by statement."""
+        """The values of each statement, seed by seed."""
         values = {seed: self.values(tier, one) for seed, one in found.items()}
         names = [one.name for one in self.claim.statements]
         for own in values.values():
@@ -114,7 +119,7 @@ class Study(ABC, Generic[R, M]):
 
 
 class PartedStudy(Study[R, Mapping[str, P]]):
-    """A study of several trainings that are measured one by one, since a whole seed takes long."""
+    """A study whose trainings are measured one by one, because a whole seed takes long."""
 
     def parts(self, tier: Tier) -> Sequence[str]:
         """Names of the trainings."""
@@ -125,12 +130,12 @@ class PartedStudy(Study[R, Mapping[str, P]]):
         """The result of one seed from one training."""
 
     def measure(self, tier: Tier, seed: int) -> Mapping[str, P]:
-        """Of all parts, by name."""
+        """The results of all parts, by name."""
         return {part: self.measure_part(tier, seed, part) for part in self.parts(tier)}
 
     @classmethod
     def result_type(cls) -> Any:
-        """By part the P of the PartedStudy[R, P] that it is."""
+        """A mapping from parts to the type P of this PartedStudy[R, P]."""
         return Mapping[str, super().result_type()]
 
 

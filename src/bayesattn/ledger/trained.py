@@ -1,14 +1,15 @@
-"""Trained models of claims. A claim trains into a run, so it can be stopped and taken up again.
+"""Trained models of claims. Each training is a run, so it can be stopped and continued.
 
-Runs are kept in `runs/` of the working directory (or `$BAYESATTN_RUNS`), named after a hash of all
-that decides their result: claims that need the same model share it, and a changed recipe trains
-anew.
+Runs are in `runs/` of the working directory (or `$BAYESATTN_RUNS`). Their names have a hash of all
+settings that determine their result, so claims share equal models, and a changed recipe trains a
+new one.
 """
 
 import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bayesattn.checks import changed_fields
-from bayesattn.errors import DamagedCheckpointError, DamagedRunError, UserError
+from bayesattn.errors import BusyRunError, DamagedCheckpointError, DamagedRunError, UserError
 from bayesattn.evals.fidelity import Fidelity, Part, measure
 from bayesattn.evals.lengths import stretch
 from bayesattn.files import aside
@@ -32,18 +33,20 @@ from bayesattn.training.language import train_language
 from bayesattn.tunnels import Tunnel
 
 MOST_DAYS = 3.0
-"""Work that would keep this machine busy for longer is refused."""
+"""Longest work of this machine; longer work is refused."""
 SPEED = 2e10
-"""Operations per second that small trainings reach on one core, roughly: this is no promise."""
+"""Rough number of operations per second of small trainings on one core."""
 GPU_SPEED = 5e13
-"""The same of a GPU; a guess."""
+"""Operations per second of a GPU; a guess."""
 DAY = 86_400
+WAIT = 2.0
+"""Seconds between two checks of a run that another process trains."""
 DIGITS = 12
-"""Of the hash in a run's name."""
+"""Number of digits of the hash in a run's name."""
 
 
 class Demand(NamedTuple):
-    """What a training asks of a machine, by the formulas of `models.cost`."""
+    """Operations and memory of a training, by the formulas of `models.cost`."""
 
     operations: float
     bytes: int
@@ -51,7 +54,7 @@ class Demand(NamedTuple):
 
 @dataclass(frozen=True)
 class TunnelTraining:
-    """What decides a model of a tunnel."""
+    """All settings that determine a model of a tunnel."""
 
     tunnel: Tunnel
     architecture: Architecture
@@ -59,7 +62,7 @@ class TunnelTraining:
 
     @property
     def kind(self) -> str:
-        """How its folder's name begins."""
+        """Beginning of the folder's name."""
         return f"{self.tunnel.name}-{self.architecture.name}"
 
     @property
@@ -69,10 +72,10 @@ class TunnelTraining:
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
         parts = (self.tunnel, self.architecture, self.config)
-        return _sound(self.folder, lambda: train_tunnel(*parts, self.folder, progress=False))
+        return _undamaged(self.folder, lambda: train_tunnel(*parts, self.folder, progress=False))
 
     def demand(self) -> Demand:
-        """As if every parameter were used once per token, whatever the architecture."""
+        """An estimate with every parameter used once per token, for any architecture."""
         weights = count_parameters(self.architecture, self.tunnel)
         tokens = self.config.steps * self.config.batch_size * self.tunnel.positions
         return Demand(6.0 * weights * tokens, 16 * weights)
@@ -81,12 +84,12 @@ class TunnelTraining:
         return open_tunnel(self.train())[0]
 
     def fidelity(self, *, sequences: int, length: str = "1x") -> Fidelity:
-        """Of the trained model, to a length such as "10x" times the trained one."""
+        """Fidelity of the trained model, up to a length such as "10x" the training length."""
         longer = stretch(self.tunnel, length)
         return measure(self.model(), longer, sequences=sequences, horizon=self.tunnel.horizon)
 
     def untrained_mae(self, *, sequences: int) -> float:
-        """Entropy error, bits, of the same model before any training."""
+        """Entropy error in bits of the same model before training."""
         model = build(self.architecture, self.tunnel, self.config.seed)
         found = measure(model, self.tunnel, sequences=sequences)
         return mean(found.parts["inside"], "mae_tok")
@@ -94,7 +97,7 @@ class TunnelTraining:
 
 @dataclass(frozen=True)
 class LanguageTraining:
-    """What decides a language model."""
+    """All settings that determine a language model."""
 
     language: LanguageConfig
     config: TrainConfig
@@ -106,7 +109,7 @@ class LanguageTraining:
     def train(self) -> Run:
         """Its run: found if there is one, else trained now."""
         parts = (self.language, self.config, self.folder)
-        return _sound(self.folder, lambda: train_language(*parts, progress=False))
+        return _undamaged(self.folder, lambda: train_language(*parts, progress=False))
 
     def demand(self) -> Demand:
         model, config = self.language.model_config(), self.config
@@ -118,7 +121,7 @@ class LanguageTraining:
 
 
 Training = TunnelTraining | LanguageTraining
-"""A training whose result a claim looks at; equal ones are done once."""
+"""A training that a claim uses; equal ones are done once."""
 
 
 def mean(part: Part, metric: str, predictor: str = "model") -> float:
@@ -130,7 +133,7 @@ def runs_folder() -> Path:
 
 
 def require_possible(trainings: Iterable[Training], workers: int) -> None:
-    """Refuse trainings that this machine has no memory for, or that would take it days."""
+    """Refuse trainings that need more memory than is free, or that would take days."""
     demands = {training.folder.name: training.demand() for training in trainings}
     if not demands:
         return
@@ -153,13 +156,13 @@ def require_possible(trainings: Iterable[Training], workers: int) -> None:
 
 
 def keyed_folder(kind: str, *parts: Any) -> Path:
-    """The same for the same training, another one for any other; `kind` is for people."""
+    """Folder of a run, with a hash of its settings; `kind` makes the name readable."""
     decisive = json.dumps([changed_fields(part) for part in parts], sort_keys=True)
     return runs_folder() / f"{kind}-{hashlib.sha256(decisive.encode()).hexdigest()[:DIGITS]}"
 
 
 def rename_older_runs() -> None:
-    """Give runs of an older version, whose names are hashes of other words, the names of today."""
+    """Rename runs of older versions, whose hashes had other names of settings."""
     for config in runs_folder().glob("**/*-" + DIGITS * "[0-9a-f]" + "/config.json"):
         folder = config.parent
         try:
@@ -169,16 +172,25 @@ def rename_older_runs() -> None:
             else:
                 training = TunnelTraining(*tunnel.parse_config(run))
         except UserError:
-            continue  # damaged, or of a version that nobody can read: left where it is
+            continue  # damaged, or of an unknown version: keep its name
         named = folder.with_name(folder.name[:-DIGITS] + training.folder.name[-DIGITS:])
         if not named.exists():
             folder.rename(named)
 
 
-def _sound(folder: Path, train: Callable[[], Run]) -> Run:
-    """The run that `train` finds or makes in `folder`; a damaged one is set aside and made anew."""
+def _waiting(train: Callable[[], Run]) -> Run:
+    """Variants that share a model share its run: the second waits for the first."""
+    while True:
+        try:
+            return train()
+        except BusyRunError:
+            time.sleep(WAIT)
+
+
+def _undamaged(folder: Path, train: Callable[[], Run]) -> Run:
+    """The run that `train` opens or makes in `folder`; a damaged one is set aside and repeated."""
     try:
-        run = train()
+        run = _waiting(train)
         last = (run.finished or {}).get("step")
         if last not in run.steps():
             raise DamagedRunError(f"The run in {folder} has lost the checkpoint of its last step.")

@@ -1,7 +1,7 @@
 """Dataclasses from plain values and back: results of claims in JSON, their recipes in TOML.
 
-They may hold numbers, strings, None, sequences, mappings and further dataclasses. What is read back
-has the type that was asked for, or is refused.
+They may contain numbers, strings, None, sequences, mappings and further dataclasses. Values that
+are read back have the requested type, or are refused.
 """
 
 import difflib
@@ -27,7 +27,7 @@ import numpy as np
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Stored:
-    """What is kept in a file: every subclass is a frozen dataclass, made with keywords only."""
+    """Base of stored results: every subclass is a frozen dataclass with keyword arguments only."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -36,7 +36,7 @@ class Stored:
 
 
 def to_plain(value: Any, where: str = "result") -> Any:
-    """`value` as JSON can hold it; NaN and infinity are refused."""
+    """`value` as plain JSON values; NaN and infinity are refused."""
     if value is None or isinstance(value, str | bool):
         return value
     if is_dataclass(value):
@@ -53,9 +53,10 @@ def to_plain(value: Any, where: str = "result") -> Any:
 
 
 def from_plain(kind: Any, data: Any) -> Any:
-    """`data`, read from JSON or TOML, as a `kind`; a ValueError if it is no such thing.
+    """`data`, read from JSON or TOML, as a `kind`; ValueError if it does not fit.
 
-    A whole number will do for a float, and stays one: hashes of recipes tell 1 and 1.0 apart.
+    A whole number is accepted for a float and stays an int, because hashes of recipes differ for 1
+    and 1.0.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any or isinstance(kind, str):
@@ -70,7 +71,7 @@ def from_plain(kind: Any, data: Any) -> Any:
         return _dataclass(kind, data)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(data)
-    if hasattr(kind, "_fields"):  # a NamedTuple is kept as a list
+    if hasattr(kind, "_fields"):  # a NamedTuple is stored as a list
         kinds = [*get_type_hints(kind).values()]
         _require(isinstance(data, list) and len(data) == len(kinds), data, f"list of {len(kinds)}")
         return kind(*(from_plain(own, item) for own, item in zip(kinds, data, strict=True)))
@@ -105,7 +106,7 @@ def _dataclass(kind: Any, data: Any) -> Any:
     own = {name: _field(hints[name], name, item) for name, item in data.items()}
     try:
         return kind(**own)
-    except TypeError as error:  # of its own checks
+    except TypeError as error:  # from the dataclass's own checks
         raise ValueError(f"{kind.__name__}: {error}") from None
 
 

@@ -1,4 +1,4 @@
-"""How numbers and verdicts are written, on the terminal, in the README and on the page alike."""
+"""Text of numbers and verdicts, the same on the terminal, in the README and on the page."""
 
 from bayesattn.ledger.ledger import Row
 from bayesattn.ledger.statement import Statement
@@ -12,12 +12,12 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def command(name: str, tier: Tier = Tier.FULL) -> str:
-    """What measures a claim."""
+    """The command that measures a claim."""
     return f"bayesattn claims run {name} --tier {tier}"
 
 
 def number(value: float) -> str:
-    """Three significant digits, whole numbers as they are, powers of ten where they help.
+    """Three significant digits; whole numbers in full; powers of ten for very small numbers.
 
     >>> [number(x) for x in (384, 0.4359, 2.7e-7, 1_140_951_040)]
     ['384', '0.436', '2.7×10⁻⁷', '1,140,951,040']
@@ -34,7 +34,7 @@ def number(value: float) -> str:
 
 
 def measured(own: Statement, row: Row) -> str:
-    """What was measured, with unit and interval; a dash if no seed counts."""
+    """The measured value with unit and interval; a dash if no seed counts."""
     if row.value is None:
         return "–"
     text = f"{number(row.value)} {own.unit}".strip()
@@ -44,7 +44,7 @@ def measured(own: Statement, row: Row) -> str:
 
 
 def limit(own: Statement) -> str:
-    """What the rule asks for.
+    """The rule with its limit.
 
     >>> from types import SimpleNamespace as Own
     >>> limit(Own(rule="within", limit=(0.95, 1.05), unit="times", empirical=True))
@@ -58,14 +58,14 @@ def limit(own: Statement) -> str:
 
 
 def verdict(row: Row) -> str:
-    """Symbol and word, so that neither colour nor font has to tell."""
+    """Symbol and word of a verdict, readable without colour."""
     if row.outcome is None:
         return "no verdict"
     return f"{SYMBOLS[row.outcome]} {row.verdict}"
 
 
 def seeds(row: Row) -> str:
-    """How many count, and how many were left out.
+    """Number of seeds that count, and number left out.
 
     >>> from types import SimpleNamespace as Own
     >>> seeds(Own(seeds=(0, 1, 3), left_out=(2,)))

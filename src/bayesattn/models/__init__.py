@@ -1,4 +1,4 @@
-"""Models: the Bayesian decoder as a Hugging Face model. Importing this registers it."""
+"""Models: the Bayesian decoder as a Hugging Face model. The import registers the model."""
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 

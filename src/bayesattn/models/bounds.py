@@ -1,11 +1,11 @@
-"""Configs that ask for more than there is: refused before any memory is taken.
+"""Refuses configs with impossible sizes, before any memory is allocated.
 
-Of kinds whose every layer has a dense feed-forward layer, or experts of its width,
+If every layer of a model type has a dense feed-forward layer, or experts of its width, then
 
     weights >= vocabulary · width + 2 · layers · width · feed-forward width
 
-however attention is made, and whether or not the last layer is the token table. Of other kinds
-nothing is said.
+for any kind of attention, and with or without a tied output layer. Other model types are not
+checked.
 """
 
 import os
@@ -18,9 +18,9 @@ from bayesattn.models.config import MOST
 from bayesattn.source import Source, SourceError
 
 LARGEST = 2**31
-"""Of any size in a config."""
+"""Largest value of any size in a config."""
 PER_BYTE = 8
-"""Weights in a byte of a file, at most: a quantised one has a bit or more."""
+"""Largest number of weights per byte of a file: a quantised weight has at least one bit."""
 COUNTED = (
     *("bayesattn", "gemma", "gemma2", "gemma3_text", "gpt_neox", "granite", "llama", "mistral"),
     *("mixtral", "olmo", "olmo2", "phi", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2"),
@@ -33,7 +33,7 @@ SIZES = (
 
 
 def require_sane(config: Any, source: Source) -> None:
-    """Refuse sizes that no model has, or that the weights on disk are far too few for."""
+    """Refuse impossible sizes, and sizes that need far more weights than are on disk."""
     found = sizes(config)
     for name, size in found.items():
         if not 0 < size <= MOST.get(name, LARGEST):
@@ -52,7 +52,7 @@ def require_sane(config: Any, source: Source) -> None:
                 safe_open(path, "pt")
         except (OSError, SafetensorError) as error:
             raise SourceError(
-                f"{source.name} cannot be read ({error}): get it once more."
+                f"{source.name} cannot be read ({error}): download it again."
             ) from None
         raise SourceError(
             f"The config of {source.name} asks for {least:,} weights or more, and its "
@@ -61,15 +61,15 @@ def require_sane(config: Any, source: Source) -> None:
 
 
 def require_memory(weights: int, name: str) -> None:
-    """Refuse to draw more random weights than this machine could hold, at four bytes each."""
+    """Refuse more random weights than the memory of this machine holds, at four bytes each."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # no such system
         return
     if 4 * weights > memory:
         raise SourceError(
-            f"{name} has {weights:,} weights, for which this machine has no memory: choose a "
-            "smaller model."
+            f"{name} has {weights:,} weights, more than fit into the memory of this machine: "
+            "choose a smaller model."
         )
 
 
@@ -80,7 +80,7 @@ def sizes(config: Any) -> dict[str, int]:
 
 
 def fewest(config: Any) -> int:
-    """Weights that a model with this config has at least; 0 of kinds that are not counted."""
+    """Least number of weights of a model with this config; 0 for unknown model types."""
     if config.get_text_config(decoder=True).model_type not in COUNTED:
         return 0
     found = sizes(config)

@@ -1,9 +1,9 @@
-"""The decoder's choices, as `BayesConfig` lists them, for what is trained.
+"""The fields of `BayesConfig` as fields of training configs.
 
     class LanguageConfig(choices()): ...
 
-gives a class one field for each of them, with type, default and help of `BayesConfig`. So whatever
-a `BayesConfig` can be built with can be trained, from Python and from the command line.
+gives a class one field for each field of `BayesConfig`, with the same type, default and help. So
+every `BayesConfig` can be trained, from Python and from the command line.
 """
 
 import ast
@@ -20,11 +20,11 @@ from bayesattn.checks import Strict, length_multiple
 from bayesattn.models.config import BayesConfig
 
 SHORT = {"num_hidden_layers": "layers", "hidden_size": "width", "num_attention_heads": "heads"}
-"""Sizes that every architecture has, and what they are called there."""
+"""Sizes that every architecture has, with their names there."""
 NOT_TRAINED = frozenset(
     {"vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "tolerance", "use_cache"}
 )
-"""What the tokenizer or the tunnel says, and what changes nothing before the model is used."""
+"""Fields that the tokenizer or the tunnel determines, or that have no effect in training."""
 WIDER: dict[str, tuple[Any, Any, str]] = {
     "ssmax_horizon": (int | str | None, None, " A number, or 1x: the training length."),
     "log_temperature_start": (int | str, 8192, " A number, or 1x: the training length."),
@@ -39,11 +39,11 @@ RENAMED = {
     "max_positions": "max_position_embeddings",
     "exempt_header": "exempt",
 }
-"""What older runs call a field, and what it is called now."""
+"""Names of fields in older runs, and the names now."""
 
 
 def renamed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of an older run under the names and values of today."""
+    """Fields of an older run with the present names and values."""
     found = {RENAMED.get(name, name): value for name, value in stored.items()}
     if isinstance(found.get("exempt"), bool):
         found["exempt"] = "header" if found["exempt"] else 0
@@ -54,14 +54,15 @@ def renamed(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderChoices(Strict):
-    """Base of what `choices` makes."""
+    """Base of the classes that `choices` makes."""
 
     def decoder(
         self, length: int, build: Callable[..., BayesConfig] = BayesConfig, **given: Any
     ) -> BayesConfig:
         """The config of the model for training sequences of `length` tokens.
 
-        `build` makes it from the chosen fields, for example one of `SIZES`; `given` replace some.
+        `build` makes the config from the chosen fields, for example one of `SIZES`; `given` fields
+        replace some.
         """
         chosen: dict[str, Any] = {}
         for one in FIELDS:
@@ -81,7 +82,7 @@ class DecoderChoices(Strict):
 
 
 def tokens_of(given: int | str | None, length: int, name: str = "ssmax_horizon") -> int | None:
-    """A length in tokens, given as such or as a multiple of the training length."""
+    """A length in tokens, from a number of tokens or a multiple of the training length."""
     if not isinstance(given, str):
         return given
     tokens = round(length_multiple(given, length) * length)
@@ -97,7 +98,7 @@ def choices(**defaults: Any) -> Any:
         kind, default, more = WIDER.get(one.name, (one.type, one.default, ""))
         name = SHORT.get(one.name, one.name)
         kept = field(default=defaults.pop(name, default))
-        if dict in get_args(one.type):  # JSON for what is absent is {}
+        if dict in get_args(one.type):  # an absent value is {} in JSON
             kind, kept = dict[str, Any], field(default_factory=dict)
         made.append((name, Annotated[kind, Doc(HELP[one.name] + more)], kept))
     assert not defaults, f"no choices: {', '.join(defaults)}"
@@ -105,7 +106,7 @@ def choices(**defaults: Any) -> Any:
 
 
 def _help(kind: type) -> dict[str, str]:
-    """The string below each field of a class, which Python itself does not keep."""
+    """The string below each field of a class; Python does not keep these strings."""
     body = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(body, ast.ClassDef)
     return {

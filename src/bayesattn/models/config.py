@@ -1,4 +1,4 @@
-"""`BayesConfig`: every choice of the decoder, one field each, checked when it is made."""
+"""`BayesConfig`: one field for each choice of the decoder, checked when the config is made."""
 
 import difflib
 import math
@@ -47,8 +47,8 @@ _NAMES = {
     "kernel": KERNELS,
 }
 
-# What transformers, its quantisers and older versions of it pass to any config or save with it,
-# besides its own attributes. Generation settings were once part of a config.
+# Attributes that transformers, its quantisers and its older versions pass to any config or save
+# with it. Generation settings were once part of a config.
 _OF_TRANSFORMERS = {
     *GenerationConfig().to_dict(),
     "attn_implementation",
@@ -79,11 +79,11 @@ _OF_TRANSFORMERS = {
 class BayesConfig(OnlyNamed, PreTrainedConfig):
     """Settings of a Llama-like decoder whose attention has a positional prior.
 
-    The defaults are the published setting: a learned generalised Gaussian per head and layer that
-    starts uniform, SSMax on content and prior, no other encoding, at the authors' 12-layer size.
+    The defaults are the published setting: a learned generalised Gaussian per head and layer with
+    uniform initialisation, SSMax on content and prior, no other encoding, the authors' 12 layers.
 
-    This is the one list of the decoder's choices. What is trained (`LanguageConfig`, the
-    `Transformer` of tunnels) and the command line take their fields and their help from here.
+    This class lists the decoder's choices once. `LanguageConfig`, the `Transformer` of tunnels and
+    the command line take their fields and their help from here.
     """
 
     model_type: ClassVar[str] = "bayesattn"
@@ -105,9 +105,9 @@ class BayesConfig(OnlyNamed, PreTrainedConfig):
     head_dim: int | None = None
     """Width of a head; width over heads if not given."""
     max_position_embeddings: int = 512
-    """Tokens the model is made for, and rows of the table of encoding learned."""
+    """Longest sequence in tokens, and rows of the table of encoding learned."""
     rms_norm_eps: float = 1e-5
-    """Added to the mean square in norms."""
+    """Number added to the mean square in norms."""
     prior: str = "ggd"
     """Prior over distance: uniform, laplace, ggd, student or bucketed."""
     prior_options: dict | None = None
@@ -119,55 +119,56 @@ class BayesConfig(OnlyNamed, PreTrainedConfig):
     ssmax_scope: str = "content+prior"
     """What SSMax scales: content+prior (published) or content."""
     ssmax_horizon: int | None = None
-    """Beyond so many visible keys SSMax counts further ones only as far as the prior leaves them in
-    play, so that local heads stay as they are. May be set after training; all keys count, as
-    published, if not given."""
+    """Beyond so many visible keys, SSMax counts further keys only as far as the prior gives them
+    weight; this keeps local heads as they were trained. May be set after training. If not given,
+    all keys count, as published."""
     ssmax_learned: bool = True
-    """Learn a temperature per head; else all stay 1."""
+    """Learn a temperature per head; otherwise all temperatures stay 1."""
     log_temperature: float | None = None
-    """Instead of SSMax, scale the content with 1 + a ln(floor(n / n0) + 1) for n visible keys. This
-    is a, 0.1 in Llama 4; it is not learned."""
+    """The number a (0.1 in Llama 4, not learned): instead of SSMax, scale the content with
+    1 + a ln(floor(n / n0) + 1) for n visible keys."""
     log_temperature_start: int = 8192
-    """n0 of log_temperature: with fewer keys nothing changes."""
+    """n0 of log_temperature; with fewer visible keys the factor is 1."""
     forget: bool = False
-    """Forget gates (FoX) beside the prior: what lies before a token that shuts its gate counts as
-    far away. Learned from the content, per head and layer."""
+    """Forget gates (FoX) beside the prior: a token with a closed gate removes the weight of all
+    tokens before it. Learned from the content, per head and layer."""
     forget_time: float | None = None
-    """At initialisation heads remember from 1 to so many tokens before they forget; all gates start
-    at 1/2, as published, if not given."""
+    """At initialisation the heads remember from 1 to so many tokens. If not given, all gates are
+    initialised at 1/2, as published."""
     sink: bool = False
-    """A learned score per head for attending to nothing (gpt-oss)."""
+    """A learned score per head for attention to no token (gpt-oss)."""
     encoding: str = "none"
     """Position encoding besides the prior: none, rope, sinusoidal or learned."""
     position_init: str = "normal"
-    """What encoding learned begins with: normal (random rows, 0.02 in size) or sinusoidal."""
+    """Initialisation of encoding learned: normal (random rows, 0.02 in size) or sinusoidal."""
     rope_parameters: RopeParameters | dict | None = None
     """Arguments of encoding rope as transformers names them, for example rope_theta=10000; theta is
     500,000 if not given."""
     rope_layers: str = "all"
-    """Layers that encoding rope turns: all, or local, those that are not global (SWAN, Llama 4)."""
+    """Layers with encoding rope: all, or local (those that are not global; SWAN, Llama 4)."""
     global_layers: list[int] | str = "all"
-    """Layers whose heads may look far: all, last, or their numbers. In the others all heads begin
-    local and see sliding_window keys; these have the mixed initialisation unless it is given."""
+    """Layers whose heads may look far: all, last, or their numbers. They have the mixed
+    initialisation unless one is given. In other layers all heads are initialised local and see
+    sliding_window keys."""
     sliding_window: int | None = None
-    """Number of most recent keys a query sees, its own included; all if not given. With
-    global_layers, in the other layers only, and 256 if not given. May be changed after training
-    (local RoPE)."""
+    """Number of most recent keys that a query sees, its own included; all keys if not given. With
+    global_layers, the window holds in the other layers only, and is 256 if not given. May be
+    changed after training (local RoPE)."""
     exempt: int = 0
-    """This many first keys of a sequence have log-prior 0 at any distance."""
+    """So many first keys of a sequence have log-prior 0 at any distance."""
     attention_layers: int | None = None
-    """Only the first so many layers attend, the later ones are feed-forward; all if not given."""
+    """Only so many first layers have attention, later ones are feed-forward; all if not given."""
     num_experts: int | None = None
-    """SwiGLU layers side by side in every layer, with a router; one without if not given."""
+    """Number of SwiGLU experts with a router in every layer; if not given, one without router."""
     num_experts_per_tok: int = 2
-    """How many of the experts every token uses."""
+    """Number of experts that every token uses."""
     kernel: str = "auto"
     """How attention is computed: auto, dense, strided, flex or blocked."""
     tolerance: float | None = None
-    """Share of the posterior that attention may provably leave out, for long prompts on a CPU; None
-    computes all of it. Refused in training."""
+    """Largest share of the posterior that attention may skip, for long prompts on a CPU. None
+    skips nothing. Refused in training."""
     tie_word_embeddings: bool = False
-    """Use the token table as the last layer, too."""
+    """Use the token table also as the output layer."""
     use_cache: bool = True
     """Return a cache of keys and values, except in training."""
     pad_token_id: int | None = None
@@ -175,8 +176,8 @@ class BayesConfig(OnlyNamed, PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        """Fill in what follows from other fields, then check everything."""
-        # PreTrainedConfig keeps any extra keyword: a misspelt setting would have no effect.
+        """Fill in fields that follow from others, then check all fields."""
+        # PreTrainedConfig accepts any extra keyword, so a misspelt field would have no effect.
         for name in _unknown(kwargs):
             raise unknown("setting", name, _FIELDS, "BayesConfig")
         check_kinds(_OWN, {name: getattr(self, name) for name in _OWN})
@@ -213,9 +214,9 @@ class BayesConfig(OnlyNamed, PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """From a file, in which other programs may have left notes of their own: they are kept.
+        """The config of a file; fields that other programs added are kept.
 
-        A newer version of bayesattn leaves fields that would be ignored here: these are refused.
+        Unknown fields of a newer version of bayesattn are refused, since they would have no effect.
         """
         plugins.require("prior", str(config_dict.get("prior")), PRIORS, config_dict)
         notes = [name for name in _unknown(config_dict) if not _misspelt(name)]
@@ -242,7 +243,7 @@ class BayesConfig(OnlyNamed, PreTrainedConfig):
         if window is None:
             raise ValueError(
                 "layers that are not global need a sliding_window; make it as long as your texts "
-                "if they are to see everything"
+                "to see all keys"
             )
         far = far_layers(self.global_layers, self.num_attending)
         return [None if layer in far else window for layer in range(count)]
@@ -256,19 +257,19 @@ class BayesConfig(OnlyNamed, PreTrainedConfig):
 
     @property
     def num_attending(self) -> int:
-        """Number of layers that attend, which come first."""
+        """Number of layers with attention, which come first."""
         return self.num_hidden_layers if self.attention_layers is None else self.attention_layers
 
     @property
     def layer_types(self) -> list[str] | None:
-        """For caches of transformers, which keep a window only of layers that see no more."""
+        """Types for the caches of transformers, which keep only a window for sliding layers."""
         if self.global_layers == "all":
-            return None  # they look at sliding_window
+            return None  # caches read sliding_window
         kinds = ("full_attention", "sliding_attention")
         return [kinds[window is not None] for window in self.windows()]
 
     def validate_architecture(self) -> None:
-        """Raise ValueError with one sentence about the first setting that cannot work."""
+        """Raise ValueError with one sentence about the first invalid setting."""
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -344,7 +345,7 @@ _OWN = {name: kind for name, kind in BayesConfig.__annotations__.items() if name
 
 
 def _unknown(settings: Iterable[str]) -> list[str]:
-    """Names that mean nothing to us or to transformers."""
+    """Names that neither bayesattn nor transformers knows."""
     known = _OF_TRANSFORMERS.union(_FIELDS)
     strange = (name for name in settings if name not in known and not name.startswith("_"))
     return [name for name in strange if not hasattr(PreTrainedConfig, name)]

@@ -1,22 +1,24 @@
-"""What a model costs before it exists: operations, memory, and bytes that attention moves.
+"""Predicts the cost of a model: operations, memory, and bytes that attention moves.
 
     forward     2 · weights of all products per token + 4 · H D · visible pairs per layer
     backward    twice the products; attention 5/2 of its forward, the posterior being recomputed
     memory      weights, gradients, two moments of Adam, and what backward needs of each layer
 
-A multiplication and an addition count as two operations. Small terms (norms, softmax, priors) are
-left out; `bayesattn cost --measure` says how far that is off.
+Where the dense kernel writes every score out, as for few keys, all pairs count as visible and the
+posterior is kept. A multiplication and an addition count as two operations. Small terms (norms,
+softmax, priors) are left out; `bayesattn cost --measure` says how far that is off.
 """
 
 from dataclasses import dataclass
 
+from bayesattn.attention.posterior import SMALL
 from bayesattn.models.config import BayesConfig
 
 BYTES = {"fp32": 4, "bf16": 2}
 MASTER = 4
-"""Weights, gradients and moments are kept in fp32 whatever products are computed in."""
+"""Weights, gradients and moments are stored in fp32 for any precision of the products."""
 BLOCK = 2048
-"""Rows of a bias that the strided kernel looks at at once, at most."""
+"""Largest number of rows of a bias that the strided kernel reads at once."""
 
 
 def layer_weights(config: BayesConfig) -> int:
@@ -36,16 +38,16 @@ def weights(config: BayesConfig) -> int:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one step on `batch` sequences of `length` tokens."""
+    """Cost of one step on `batch` sequences of `length` tokens."""
 
     forward: float
     """Operations of a forward pass."""
     training: float
-    """Of a forward and a backward pass."""
+    """Operations of a forward and a backward pass."""
     state: int
     """Bytes of weights, gradients and moments."""
     activations: int
-    """Bytes that the backward pass needs of the forward pass."""
+    """Bytes of the forward pass that the backward pass reads."""
 
     @property
     def memory(self) -> int:
@@ -58,14 +60,24 @@ def cost(config: BayesConfig, length: int, batch: int = 1, precision: str = "fp3
     products = 2 * tokens * (layer_weights(config) + words)
     windows = (min(length, window or length) for window in config.windows()[: config.num_attending])
     pairs = sum(length * window - window**2 / 2 for window in windows)
+    kept = 0
+    if written_out(config, length):
+        pairs = config.num_attending * length**2
+        kept = batch * config.num_attention_heads * pairs
     attention = 4 * batch * config.num_attention_heads * _head_dim(config) * pairs
     return Cost(
         forward=products + attention,
-        training=3 * products + 3.5 * attention,
+        training=3 * products + (3 if kept else 3.5) * attention,
         state=4 * MASTER * weights(config),
-        activations=tokens * _activations(config) * BYTES[precision]
+        activations=(tokens * _activations(config) + kept) * BYTES[precision]
         + 2 * tokens * config.vocab_size * 4,
     )
+
+
+def written_out(config: BayesConfig, length: int) -> bool:
+    """Whether the dense kernel is used on a CPU; a uniform prior has a kernel of its own."""
+    few = config.kernel == "auto" and length <= SMALL and config.prior != "uniform"
+    return few or config.kernel == "dense"
 
 
 def _activations(config: BayesConfig) -> int:
@@ -87,31 +99,31 @@ def _head_dim(config: BayesConfig) -> int:
 
 @dataclass(frozen=True)
 class AttentionCost:
-    """One way to compute attention of one layer, one sequence, forward."""
+    """Cost of one way to compute attention: one layer, one sequence, forward pass."""
 
     operations: float
     extra: int
     """Bytes beyond queries, keys, values and output."""
     moved: float
-    """Bytes read and written that no cache can save: keys and values once per block, and a bias."""
+    """Bytes moved that no cache can save: keys and values once per block, and a bias."""
 
 
 METHODS = ("dense bias", "strided", "strided, SSMax on the prior", "flex")
 
 
 def attention_cost(method: str, config: BayesConfig, length: int) -> AttentionCost:
-    """Predict one of `METHODS` in fp32."""
+    """Predicted cost of one of `METHODS` in fp32."""
     heads, width = config.num_attention_heads, _head_dim(config)
     causal = 2 * heads * width * length**2
     read = 2 * 4 * heads * width * length * max(1, length / BLOCK) / 2
     table = 4 * heads * length
     match method:
-        case "dense bias":  # all pairs, and a matrix of all of them, written and read
+        case "dense bias":  # a T × T matrix, written and read
             matrix = 4 * heads * length**2
             return AttentionCost(2 * causal, matrix, 2 * read + 2 * matrix)
         case "strided":
             return AttentionCost(causal, 3 * table, read + table)
-        case "strided, SSMax on the prior":  # a tile at a time, but all of them in the end
+        case "strided, SSMax on the prior":  # one tile at a time, all tiles in sum
             written = 4 * heads * length**2 / 2
             return AttentionCost(causal, 3 * table + 2**23, read + 2 * written)
         case "flex":  # the prior is computed in the kernel

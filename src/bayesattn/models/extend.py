@@ -1,10 +1,10 @@
 """A longer context for a language model that exists: ways to get it, saved in a few kilobytes.
 
-    yarn, ntk           RoPE turned more slowly, as transformers does it or by a larger base
+    yarn, ntk           RoPE turned more slowly: as in transformers' YaRN, or by a larger base
     log-temperature     scores beyond the trained length n0 times 1 + a · ln(floor(n/n0) + 1)
-    temperatures        the same with a number for each head: 1 + a[h] · ln(n/n0)
-    priors              that, and a learned prior over distance in each head
-    yarn+temperatures   one of the first and one of the others
+    temperatures        one number for each head: 1 + a[h] · ln(n/n0)
+    priors              as temperatures, and a learned prior over distance in each head
+    yarn+temperatures   a way of the first line together with one of the others
 
 A way is fitted elsewhere (`extend_fit.py`); here it is applied, saved and loaded:
 
@@ -37,9 +37,9 @@ AS_IS = "as-is"
 BASES = ("yarn", "ntk")
 FITS = ("log-temperature", "temperatures", "priors")
 EXEMPT = 4
-"""First keys that no prior makes less probable: attention sinks are far from every query."""
+"""Number of first keys with log-prior 0: attention sinks, which are far from most queries."""
 FLAT = -8.0
-"""theta_alpha of a prior that is to begin flat beside keys with log-prior 0: it has -exp(-8)."""
+"""Initial theta_alpha: the log-prior -exp(-8) is nearly that of the exempt keys, 0."""
 CONFIG, TENSORS = "extension.json", "extension.safetensors"
 _SIZES = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -49,11 +49,11 @@ class Extension:
     """One way to extend one model.
 
     Args:
-        way: its name, such as yarn+priors.
-        trained: tokens that the model was trained at.
-        to: tokens that it is to read.
-        scale: a of the log-temperature; of other ways 0.
-        model: sizes of the model that it belongs to.
+        way: name of the way, such as yarn+priors.
+        trained: training length of the model, in tokens.
+        to: the new length, in tokens.
+        scale: a of the log-temperature; 0 for other ways.
+        model: sizes of the model that the extension belongs to.
     """
 
     way: str
@@ -76,7 +76,7 @@ class Extension:
         return parse_way(self.way)[1]
 
     def apply(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Change the model in place; what is fitted starts where it changes nothing."""
+        """Change the model in place; fitted numbers are initialised to change nothing."""
         sizes = _sizes_of(model)
         if self.model is not None and self.model != sizes:
             other = next(name for name in sizes if sizes[name] != self.model.get(name))
@@ -101,7 +101,7 @@ class Extension:
         return model
 
     def save(self, model: PreTrainedModel, folder: Path) -> None:
-        """Write what `load_extension` needs, beside the numbers of the model it was applied to."""
+        """Write the files that `load_extension` reads, with the fitted numbers of the model."""
         with files.writing(str(folder), "choose another folder"):
             folder.mkdir(parents=True, exist_ok=True)
             if prior_state_dict(model):
@@ -121,7 +121,7 @@ class Extension:
 
 
 def load_extension(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
-    """Extend the original model in place as `bayesattn extend` found and saved it."""
+    """Extend the original model in place with an extension that `bayesattn extend` saved."""
     extension = Extension.read(Path(folder))
     extension.apply(model)
     if prior_state_dict(model):
@@ -130,7 +130,7 @@ def load_extension(model: PreTrainedModel, folder: str | Path) -> PreTrainedMode
 
 
 def parse_way(name: str) -> tuple[str | None, str | None]:
-    """Base and fit of a way; None where it has none."""
+    """Base and fit of a way; None for a missing part."""
     if name == AS_IS:
         return None, None
     base, _, fit = name.rpartition("+")
@@ -178,7 +178,7 @@ def turn_slower(model: PreTrainedModel, base: str, factor: float, trained: int) 
 
 
 def check_extendable(model: PreTrainedModel) -> None:
-    """One sentence about why this model cannot be extended, if it cannot."""
+    """Refuse a model that cannot be extended, with the reason."""
     check_retrofit(model)
     config = _config(model)
     softcap = getattr(config, "attn_logit_softcapping", None)

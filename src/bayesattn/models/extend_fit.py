@@ -1,16 +1,17 @@
-"""What happens to each attention head beyond the trained length, and numbers that put it right.
+"""Diagnosis of attention heads beyond the training length, and numbers that correct them.
 
     H_i = -Σ_j α_ij ln α_ij      H_i ≈ c + s ln i        fitted inside, up to the trained length n0
-    excess = mean over i > n0 of H_i - (c + s ln i)      above 0: it flattens; below: collapses
-    f_i: H_i(f_i · scores) = c + s ln i                  the temperature that would put it right
+    excess = mean over i > n0 of H_i - (c + s ln i)      above 0: flattens; below 0: collapses
+    f_i: H_i(f_i · scores) = c + s ln i                  the temperature that restores the entropy
     a = Σ_i (f_i - 1) x_i / Σ_i x_i²                     x_i = ln(i/n0); the head's log-temperature
 
-Priors are distilled head by head: the output o_i of a row under prior and temperature shall be what
-the model gives within its length: inside its own, beyond n0 that after the last n0 tokens only.
+Priors are distilled head by head. The target o'_i for the output o_i of a row under prior and
+temperature is the model's own output: inside n0 that of the same row, beyond n0 the output of the
+original model if it reads only the last n0 tokens.
 
     loss = mean over i of |o_i - o'_i|² / |o'_i|²        gradient to the head's three numbers only
 
-All of it needs a few rows of each layer, watched while the model reads a text once.
+This needs a few rows of each layer, recorded while the model reads a text once.
 Shapes: H query heads, R rows, S keys, D head width.
 """
 
@@ -34,13 +35,13 @@ from bayesattn.models.interface import Sight, bayes_attention, bayes_mask
 
 WATCHED = "bayes_watched"
 INSIDE, BEYOND = 24, 24
-"""Rows that are watched."""
+"""Number of rows that are recorded."""
 NEAREST = 16
-"""The first rows see n0 / 16 keys: over fewer, entropy has no law yet."""
+"""The first rows see n0 / 16 keys: with fewer keys the entropy does not follow the line yet."""
 LEAST = 0.1
-"""Nats by which entropy must be off, beside three standard errors."""
+"""Least deviation of the entropy in nats, besides three standard errors."""
 FACTORS = (0.25, 4.0)
-"""Of temperatures that are tried."""
+"""Range of temperatures that are tried."""
 _HALVINGS = 20
 STEPS, RATE = 40, 0.05
 
@@ -91,14 +92,14 @@ AttentionMaskInterface.register(WATCHED, bayes_mask)
 
 @torch.no_grad()
 def watch_rows(model: PreTrainedModel, tokens: Tensor, rows: Tensor, visit: Visit) -> None:
-    """Read tokens [n] once; `visit` gets some rows of each layer before they are attended to."""
-    with _watching(model, rows, visit):
+    """Read tokens [n] once; `visit` gets some rows of each layer before attention."""
+    with _recording(model, rows, visit):
         body: Any = model.base_model
         body(tokens[None].to(model.device), use_cache=False)
 
 
 @contextmanager
-def _watching(model: PreTrainedModel, rows: Tensor, visit: Visit) -> Generator[None]:
+def _recording(model: PreTrainedModel, rows: Tensor, visit: Visit) -> Generator[None]:
     before = model.config._attn_implementation
     assert before is not None
     model.set_attn_implementation(WATCHED)
@@ -126,19 +127,19 @@ def entropy(scores: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Head:
-    """What becomes of one head."""
+    """Diagnosis of one head."""
 
     layer: int
     head: int
     kind: str
-    """flattens, collapses, stays; window if it never sees more than inside."""
+    """flattens, collapses, stays; or window, if the head never sees more than n0 keys."""
     inside: float
     """Mean H / ln n in the upper half of the trained length."""
     beyond: float
     excess: float
-    """Nats, as above."""
+    """Excess entropy in nats, see the module."""
     error: float
-    """Standard error of it."""
+    """Standard error of the excess."""
     offset: float
     """c."""
     slope: float
@@ -204,22 +205,22 @@ def entropy_law(entropies: Tensor, log_n: Tensor, inside: Tensor) -> tuple[Tenso
 
 
 def log_temperature(factors: Tensor, rows: Tensor, trained: int) -> Tensor:
-    """A [layers, H] of factors [texts, layers, H, R] at `rows` beyond."""
+    """The numbers a [layers, H], from factors [texts, layers, H, R] at `rows` beyond n0."""
     x = ((rows + 1.0) / trained).log()
     return ((factors - 1) * x).sum((0, -1)) / (len(factors) * x.square().sum())
 
 
 def one_log_temperature(factors: Tensor, rows: Tensor, trained: int) -> float:
-    """A of Llama 4's law for all heads together, at least 0."""
+    """The number a of Llama 4's law for all heads together, at least 0."""
     x = (rows + 1).div(trained, rounding_mode="floor").log1p()
     fitted = ((factors - 1) * x).sum() / (factors[..., 0].numel() * x.square().sum())
     return max(0.0, float(fitted))
 
 
 def find_factors(scores: Tensor, wanted: Tensor) -> Tensor:
-    """[H, R] factors of scores [H, R, S] whose entropy is `wanted`, by halving.
+    """[H, R] factors that give scores [H, R, S] the entropy `wanted`, by bisection.
 
-    Entropy falls as the factor grows. What cannot be reached gives the nearest of `FACTORS`.
+    Entropy falls as the factor grows. An unreachable entropy gives the nearest of `FACTORS`.
     """
     low, high = (torch.full_like(wanted, math.log(limit)) for limit in FACTORS)
     for _ in range(_HALVINGS):
@@ -237,7 +238,7 @@ def diagnose(
 ) -> Diagnosis:
     """Entropies of every head in texts [n], n beyond the trained length.
 
-    `laws` are c and s [layers, H] that factors are to restore, if not those of this model itself.
+    `laws` are the c and s [layers, H] that factors restore; by default those of this model.
     """
     inside, beyond = watched_rows(trained, len(texts[0]))
     rows = torch.cat((inside, beyond))
@@ -271,14 +272,14 @@ def diagnose(
 
 
 def outputs_of(model: PreTrainedModel, text: Tensor, rows: Tensor) -> list[Tensor]:
-    """What each layer's attention gives at these rows: [H, R, D] of every layer."""
+    """Attention outputs [H, R, D] of every layer at these rows."""
     found: list[Tensor] = []
     watch_rows(model, text, rows, lambda seen: found.append(seen.scores().softmax(-1) @ seen.v))
     return found
 
 
 def targets_of(model: PreTrainedModel, text: Tensor, trained: int) -> tuple[Tensor, list[Tensor]]:
-    """Rows of a text, and what the original model's layers give there within its length."""
+    """Rows of a text, and the original model's attention outputs there within n0 tokens."""
     count = len(text)
     inside, beyond = watched_rows(trained, count)
     beyond = beyond[beyond >= count - trained // 2]  # they have half the length or more before them
@@ -299,8 +300,8 @@ def distil(
 ) -> list[tuple[float, float]]:
     """Fit prior and temperatures of an extended model, layer after layer, while it reads `text`.
 
-    Every layer attends as it was just fitted, so those above see what they will see. Returns the
-    loss of each before and after.
+    Every layer attends with its new numbers, so later layers get the inputs that they will get in
+    use. Returns the loss of each layer before and after.
     """
     losses: list[tuple[float, float]] = []
 
@@ -333,7 +334,7 @@ def _distil_layer(seen: Watched, target: Tensor, steps: int) -> tuple[float, flo
     first = best = kept = None
     for step in range(steps + 1):
         loss = loss_of_heads()
-        with torch.no_grad():  # a head never ends worse than it began
+        with torch.no_grad():  # keep the initial numbers of a head that got worse
             if first is None or best is None or kept is None:
                 first = best = loss.clone()
                 kept = [p.clone() for p in learned]

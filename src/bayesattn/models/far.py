@@ -1,8 +1,8 @@
-"""Which layers of a model may look far, and how the heads of each begin.
+"""Layers that may look far, and the initialisation of the heads of each layer.
 
-A layer that may not has local heads only: its keys are a window, its part of a cache is small, and
-a prompt costs it linear time. If only the last layer may, a whole prompt costs linear time, since
-of that layer only the rows that somebody reads are computed.
+All other layers have local heads only: they see a window of keys, their cache is small, and they
+read a prompt in linear time. If only the last layer may look far, the whole model reads a prompt in
+linear time, because the last layer computes only the rows that are used.
 """
 
 from typing import Any
@@ -10,14 +10,14 @@ from typing import Any
 from bayesattn.priors import PRIORS
 
 LOCAL_WINDOW = 256
-"""Keys that layers with local heads see: at the end of it the mildest of their slopes has brought
-the density down to exp(-16), the rounding of float32, and SSMax brings it much further."""
+"""Keys that layers with local heads see. At the end of this window the mildest slope has reduced
+the density to exp(-16), the rounding of float32, and SSMax reduces it much further."""
 
 GlobalLayers = list[int] | str
 
 
 def far_layers(chosen: GlobalLayers, layers: int) -> frozenset[int]:
-    """Numbers of the layers, of so many, that may look far; `chosen` is all, last or a list."""
+    """Numbers of the layers that may look far; `chosen` is all, last or a list."""
     if chosen == "all":
         return frozenset(range(layers))
     if chosen == "last":
@@ -34,13 +34,13 @@ def far_layers(chosen: GlobalLayers, layers: int) -> frozenset[int]:
 
 
 def layer_options(prior: str, heads: int, options: dict[str, Any], local: bool) -> dict[str, Any]:
-    """Arguments of the prior of a layer: all its heads begin local; or half, unless it is given."""
+    """Arguments of a layer's prior: local initialisation; or half local, unless one is given."""
     own = PRIORS[prior].layer_options(heads, local=local)
     return options | own if local else own | options
 
 
 def check_rope_layers(chosen: str, encoding: str, global_layers: GlobalLayers) -> None:
-    """Raise ValueError unless it means something to turn these layers only."""
+    """Raise ValueError if RoPE in these layers only is impossible."""
     if chosen not in ("all", "local"):
         raise ValueError(f"rope_layers is 'all' or 'local', not {chosen!r}")
     if chosen == "local" and (encoding != "rope" or global_layers == "all"):

@@ -1,4 +1,4 @@
-"""What lies beside the weights of a saved model, for those who do not know bayesattn yet."""
+"""Files beside the weights of a saved model that say which package the model needs."""
 
 import re
 from pathlib import Path
@@ -35,7 +35,7 @@ Where there is no place for that line, as on the command line of another program
 
 
 class OnlyNamed:
-    """A class whose source is not copied beside the weights of a model that was saved."""
+    """A class whose source is not copied into the folder of a saved model."""
 
     @classmethod
     def register_for_auto_class(cls, auto_class: str = "") -> None:
@@ -43,7 +43,7 @@ class OnlyNamed:
 
 
 def write_beside_weights(folder: Path) -> None:
-    """Write these files into a folder, except those that it has."""
+    """Write these files into a folder, except files that exist there."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in BESIDE_WEIGHTS.items():
         if not (folder / name).exists():
@@ -55,7 +55,7 @@ def _parts(version: str) -> list[int]:
 
 
 def check_version(saved_by: str | None, notes: list[str]) -> None:
-    """Refuse a config of a newer version with fields that mean nothing to this one."""
+    """Refuse a config of a newer version with fields that this version does not know."""
     if saved_by is None or not notes or _parts(saved_by) <= _parts(bayesattn.__version__):
         return
     raise ValueError(

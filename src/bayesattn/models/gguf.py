@@ -1,10 +1,9 @@
-"""Config and weights of a .gguf file as transformers makes them, in seconds.
+"""Config and weights of a .gguf file, the same as from transformers, but in seconds.
 
-Transformers makes Python objects of every token and score in the header, several times over:
-minutes for a vocabulary of 262,144. Here the header is read once and blocks are unpacked by torch.
-What llama.cpp calls a weight, and what it has done to it, is taken from the tables of transformers,
-whose slow way gives the same bit by bit. Files of which those tables do not tell all (experts,
-scaled rotation) are left to transformers.
+Transformers makes Python objects of every token and score in the header, several times: this takes
+minutes for a vocabulary of 262,144. Here the header is read once, and torch unpacks the blocks. The
+tables of transformers say how llama.cpp names and changes weights; both ways give the same bits.
+Transformers reads files that these tables do not cover (experts, scaled rotation).
 """
 
 import re
@@ -34,7 +33,7 @@ QUICK = {
     "gpt2": "gpt2",
     "phi3": "phi3",
 }
-"""What the architectures that are read here are called by llama.cpp and by transformers."""
+"""Architectures that this module reads: their names in llama.cpp and in transformers."""
 FLOATS = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16}
 FACTORS = "rope_freqs.weight"
 TOKENS = "tokenizer.ggml.tokens"
@@ -42,7 +41,7 @@ LAYER = re.compile(r"blk\.(\d+)\.")
 
 
 def check(header: Header) -> None:
-    """Refuse sizes that do not fit the tensors, before a model of these sizes is made."""
+    """Refuse sizes that do not match the tensors, before a model is made."""
     layers = {int(found[1]) for name in header.tensors if (found := LAYER.match(name))}
     said = header.own("block_count")
     if not isinstance(said, int) or not 1 <= said <= len(layers):
@@ -50,7 +49,7 @@ def check(header: Header) -> None:
 
 
 def is_quick(header: Header) -> bool:
-    """Whether a file is read here."""
+    """Whether this module reads the file."""
     values = header.values
     if header.architecture not in QUICK or "mistral" in str(values.get("general.name", "")).lower():
         return False
@@ -61,22 +60,24 @@ def is_quick(header: Header) -> bool:
 
 
 def config_of(header: Header, changes: Mapping[str, Any]) -> PreTrainedConfig:
-    """The config, named as transformers names what the file says; with some changes."""
-    named = {**_named(header), **changes}
+    """The config with transformers' names of the settings, and with some changes."""
+    named = {**_config_fields(header), **changes}
     return AutoConfig.for_model(QUICK[header.architecture], **named)
 
 
 def weights_of(
     header: Header, config: PreTrainedConfig, model: PreTrainedModel, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Every weight by its name in `model`, which is empty; refuses others than the model has."""
-    processor = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)(config=_named(header))
+    """Every weight by its name in the empty `model`; refuses missing and unknown weights."""
+    processor = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)(
+        config=_config_fields(header)
+    )
     names = _names(header, model)
     _require_fit(header, names, model)
     return dict(_unpacked(header, names, processor, dtype))
 
 
-def _named(header: Header) -> dict[str, Any]:
+def _config_fields(header: Header) -> dict[str, Any]:
     values = header.values
     named = {
         name: values[f"{group}.{key}"]
@@ -87,14 +88,14 @@ def _named(header: Header) -> dict[str, Any]:
     del named["model_type"]
     named.setdefault("vocab_size", values[TOKENS].count)
     if header.architecture == "llama" and FACTORS in header.tensors:
-        named["rope_parameters"] = _slowed(header, named)
+        named["rope_parameters"] = _scaled_rotation(header, named)
     return {**named, "tie_word_embeddings": "output.weight" not in header.tensors}
 
 
-def _slowed(header: Header, named: Mapping[str, Any]) -> dict[str, Any]:
-    """Rotation with each frequency divided by a number in the file, as of Llama 3.1 and later.
+def _scaled_rotation(header: Header, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Rotation with each frequency divided by a number in the file (Llama 3.1 and later).
 
-    Transformers does not read these; its "longrope" divides by the same numbers.
+    Transformers does not read these numbers; its "longrope" applies the same division.
     """
     divided = numbers(header, FACTORS).flatten().tolist()
     return {
@@ -109,7 +110,7 @@ def _slowed(header: Header, named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(header: Header, model: PreTrainedModel) -> dict[str, str]:
-    """What `model` calls each weight, by its name in the file."""
+    """The name in `model` of each weight, by its name in the file."""
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     (kind,) = (kind for kind, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
@@ -125,7 +126,7 @@ def _names(header: Header, model: PreTrainedModel) -> dict[str, str]:
 
 
 def _require_fit(header: Header, names: Mapping[str, str], model: PreTrainedModel) -> None:
-    """Sizes and names are compared before one weight is unpacked."""
+    """Compare sizes and names before any weight is unpacked."""
     expected = {name: x.numel() for name, x in model.state_dict().items()}
     found = {names.get(own, own): prod(x.shape) for own, x in header.tensors.items()}
     tied = set(model.all_tied_weights_keys)

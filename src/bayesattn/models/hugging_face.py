@@ -1,6 +1,6 @@
 """Causal language models of Hugging Face: config, tokenizer and weights of a `Source`.
 
-What is on this machine is loaded without a single call to the network, and what cannot be loaded is
+Files on this machine are loaded without any call to the network. A model that cannot be loaded is
 refused in one sentence.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url
+from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -37,19 +38,19 @@ from bayesattn.source import Source, SourceError
 
 ENCODERS = ("ForMaskedLM", "Classification", "QuestionAnswering", "ForPreTraining", "EncoderModel")
 LONGEST = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
-"""What configs call the longest input that a model was made for."""
+"""Names of the longest input in configs."""
 HUB_SECONDS = 5.0
-"""Until the hub counts as out of reach."""
+"""Seconds after which the hub counts as unreachable."""
 
 
 def longest_input(config: PreTrainedConfig) -> int | None:
-    """Tokens of the longest input that a model was made for; None if there is no limit."""
+    """Longest input of a model in tokens; None if there is no limit."""
     text = config.get_text_config(decoder=True)
     return next((n for name in LONGEST if (n := getattr(text, name, None))), None)
 
 
 def read_tokenizer(source: Source, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
-    """The tokenizer; refuses one that knows no words, or more than a model with this config."""
+    """The tokenizer; refuses one without tokens, or with more tokens than this config."""
     options = gguf_options(source)
     header = header_of(source)
     # Auto reads the whole file once more to choose a class that is then this one
@@ -138,7 +139,7 @@ def empty_model(config: PreTrainedConfig, name: str) -> PreTrainedModel:
 
 
 def read_config(source: Source, changes: Mapping[str, Any] | None = None) -> Any:
-    """The config with some `changes`; refuses what is no causal language model."""
+    """The config with some `changes`; refuses models that are not causal language models."""
     changes = changes or {}
     header = header_of(source)
     if header is not None and gguf.is_quick(header):
@@ -164,13 +165,13 @@ def header_of(source: Source) -> Header | None:
         gguf.check(header)
     except (HeaderError, OSError) as error:
         raise SourceError(
-            f"{source.name} cannot be read: {error}. Fetch the file once more."
+            f"{source.name} cannot be read: {error}. Download the file again."
         ) from None
     return header
 
 
 def gguf_options(source: Source) -> dict[str, Any]:
-    """What transformers has to be told besides of a .gguf file."""
+    """Further arguments of transformers for a .gguf file."""
     if source.kind != "gguf":
         return {}
     if find_spec("gguf") is None:
@@ -179,9 +180,9 @@ def gguf_options(source: Source) -> dict[str, Any]:
 
 
 def fetch(source: Source, call: Callable[..., Any]) -> Any:
-    """`call` with what is on this machine, and only for names of the hub with the hub.
+    """`call` with files on this machine; with the network only for names of the hub.
 
-    It takes the arguments of `from_pretrained` that say where to look.
+    `call` takes the arguments of `from_pretrained` that say where to look.
     """
     where: dict[str, Any] = {
         "pretrained_model_name_or_path": source.location,
@@ -191,7 +192,7 @@ def fetch(source: Source, call: Callable[..., Any]) -> Any:
     if source.revision is None:
         del where["revision"]
     with quiet():
-        # Files of others fail in any way they like: tokenizers even raises plain Exception.
+        # Foreign files fail with any error: tokenizers even raises plain Exception.
         try:
             return call(**where, local_files_only=True)
         except Exception as error:
@@ -205,7 +206,7 @@ def fetch(source: Source, call: Callable[..., Any]) -> Any:
 
 
 def _ask_hub(source: Source) -> None:
-    """Ask once whether a name is there; transformers repeats it for a minute without a network."""
+    """Ask once whether a name exists; without a network transformers retries for a minute."""
     try:
         config = hf_hub_url(source.location, "config.json", revision=source.revision)
         get_hf_file_metadata(config, timeout=HUB_SECONDS)
@@ -217,21 +218,24 @@ def _ask_hub(source: Source) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No bars, no warnings of transformers: what matters is said in one sentence."""
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
+    """Switch off progress bars and warnings of transformers and the hub; errors are raised."""
+    loggers = (logging, hub_logging)
+    before = [own.get_verbosity() for own in loggers]
+    for own in loggers:
+        own.set_verbosity_error()
     try:
         # one of its bars does not ask whether bars are wanted
         with without_bars(), redirect_stderr(StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.set_verbosity(before)
+        for own, verbosity in zip(loggers, before, strict=True):
+            own.set_verbosity(verbosity)
 
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Hugging Face shows no progress bars in here: reading and writing small models is instant."""
+    """Context without Hugging Face's progress bars, for small models."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -244,7 +248,7 @@ def without_bars() -> Iterator[None]:
 def _tensors(
     source: Source, config: PreTrainedConfig, dtype: torch.dtype
 ) -> dict[str, Tensor] | None:
-    """Weights that are read here; None if transformers does it."""
+    """Weights that bayesattn reads itself; None if transformers reads them."""
     header = header_of(source)
     if header is not None and gguf.is_quick(header):
         empty = empty_model(config, source.name)
@@ -254,7 +258,7 @@ def _tensors(
     try:
         return {name: x for file in source.files for name, x in load_file(file).items()}
     except (OSError, SafetensorError) as error:
-        raise SourceError(f"{source.name} cannot be read ({error}): get it once more.") from None
+        raise SourceError(f"{source.name} cannot be read ({error}): download it again.") from None
 
 
 def _changed(config: Any, changes: Mapping[str, Any]) -> Any:
@@ -272,7 +276,7 @@ def _refusal(source: Source, error: Exception) -> SourceError:
         )
     if "trust_remote_code" in text or "custom code" in text:
         return SourceError(
-            f"{source.name} needs code of its own, which is never run: name a model that "
+            f"{source.name} needs its own code, which is never run: name a model that "
             "transformers knows."
         )
     if "mismatched" in text:
@@ -282,10 +286,10 @@ def _refusal(source: Source, error: Exception) -> SourceError:
         )
     if source.kind == "hub" and isinstance(error, OSError):
         return SourceError(
-            f"{source.name} is neither here nor to be had from the Hugging Face hub: check its "
+            f"{source.name} is neither on this machine nor on the Hugging Face hub: check its "
             "name and the network, or name a folder."
         )
-    return SourceError(f"{source.name} cannot be loaded ({reason}): see whether it is complete.")
+    return SourceError(f"{source.name} cannot be loaded ({reason}): check whether it is complete.")
 
 
 def _first_line(error: Exception) -> str:

@@ -1,10 +1,10 @@
 """Attention under a prior inside other people's models: transformers' attention interface "bayes".
 
-transformers calls two functions of one name. The mask function runs once per forward and says what
-is visible; the attention function runs in every layer. Ours hands over the few numbers `attend`
-needs instead of a T×S mask wherever the mask is causal with padding, packed documents or a sliding
-window, and a dense boolean mask for any other shape, which the dense path below honours entry by
-entry. Registering only one of the two would drop the padding mask.
+transformers calls two functions of one name. The mask function runs once per forward pass and says
+which keys are visible. The attention function runs in every layer. If the mask is causal with
+padding, packed documents or a sliding window, our mask function returns the few numbers that
+`attend` needs instead of a T×S mask. For any other mask it returns a dense boolean mask, and the
+dense path below applies it. Registering only one of the two functions would drop the padding mask.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from bayesattn.models.layout import left_padding, still_exempt
 
 NAME = "bayes"
 
-# Functions made by the same factory share their code object: that is how one is recognised.
+# Functions made by the same factory share their code object, which identifies them.
 _AND = and_masks(causal_mask_function).__code__
 _WINDOW = sliding_window_overlay(1).__code__
 _PACKED = packed_sequence_mask_function(torch.zeros(1, 1)).__code__
@@ -38,19 +38,19 @@ _PACKED = packed_sequence_mask_function(torch.zeros(1, 1)).__code__
 
 @dataclass(frozen=True)
 class Sight:
-    """What the queries of one forward see; travels through a model in place of its mask."""
+    """The keys that the queries of one forward pass see; takes the place of a model's mask."""
 
     offset: int
     """Index of the first query among the keys of this call."""
     keys: int | None = None
-    """How many keys there are in this call; None if the mask does not say."""
+    """Number of keys in this call; None if the mask does not say."""
     dropped: int = 0
-    """Keys a sliding-window cache has forgotten before the first of this call."""
+    """Number of keys that a sliding-window cache dropped before the first key of this call."""
     padding: Tensor | None = None
     documents: Tensor | None = None
     window: int | None = None
     dense: Tensor | None = None
-    """[B, 1, T, S] True where visible, for masks the fields above cannot say."""
+    """[B, 1, T, S] True where visible, for masks that the fields above cannot express."""
 
     # transformers treats whatever a mask function returns as a 4-D mask that is ready for use.
     ndim = 4
@@ -77,10 +77,10 @@ def bayes_mask(
     device: torch.device | str = "cpu",
     **_: Any,
 ) -> Sight:
-    """What `mask_function` and the 2-D `attention_mask` show T queries among S keys."""
+    """The keys among S that T queries see under `mask_function` and the 2-D `attention_mask`."""
     if isinstance(attention_mask, Sight):  # generate() made it before calling the model
         return attention_mask
-    # A static cache passes the very tensor it counts with, and will change it.
+    # A static cache passes its counter and changes it later.
     offset = int(q_offset) - kv_offset
     structure = _structure(mask_function)
     padding, regular = None, True
@@ -207,7 +207,7 @@ def _attend_dense(
 
 
 def _structure(mask_function: Callable[..., Any]) -> tuple[int | None, Tensor | None] | None:
-    """Window and documents if the function is causal with nothing else; None if there is more."""
+    """Window and documents if the function is causal with these only; None for other masks."""
     window, documents, causal = None, None, False
     pending = [mask_function]
     while pending:

@@ -1,4 +1,4 @@
-"""What a language model is trained on, and what it is: one flat config."""
+"""A language model and its training text as one flat config."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,29 +16,29 @@ from bayesattn.models.transformer import BayesForCausalLM
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """What a language model reads in training."""
+    """The training text of a language model."""
 
     corpus: str = "pydoc"
-    """Text: a file (.txt, .md, .jsonl), a folder of them, pydoc, site-packages (Python source of
-    what is installed), site-packages:docs, or hf:NAME[:CONFIG[:SPLIT]]."""
+    """Text: a file (.txt, .md, .jsonl), a folder of such files, pydoc, site-packages (Python source
+    of installed packages), site-packages:docs, or hf:NAME[:CONFIG[:SPLIT]]."""
     corpus_tokens: int | None = None
-    """Read no more of it than so many tokens."""
+    """Largest number of tokens that are read of the corpus."""
     tokenizer: str = "words"
-    """words (1,024 pieces), bytes, train:N (N tokens, byte pairs learnt from the corpus), or a
-    Hugging Face tokenizer, its name or folder."""
+    """words (1,024 pieces), bytes, train:N (N tokens, byte pairs learnt from the corpus), or the
+    name or folder of a Hugging Face tokenizer."""
     length: int = 128
     """Tokens of a training sequence."""
     needles: Kind = "passkey"
-    """What is hidden in some of the sequences."""
+    """Kind of needle in the needle prompts."""
     needle_share: float = 0.9
-    """Share of the sequences that begin with a needle prompt; the rest of each is text."""
+    """Share of the sequences that begin with a needle prompt; text fills the rest of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageConfig(choices(), Text):
     """One language model and its text. Every field is a plain JSON value.
 
-    Besides these fields it has one for each choice of `BayesConfig`.
+    It also has one field for each choice of `BayesConfig`.
     """
 
     size: str = "tiny"
@@ -65,11 +65,11 @@ class LanguageConfig(choices(), Text):
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """From the config of a run, also of an older version."""
+        """The config of a run, also of a run of an older version."""
         return cls(**renamed(stored))
 
     def model_config(self, **changes: Any) -> BayesConfig:
-        """The model alone, as the config of a `BayesForCausalLM`; `changes` replace its fields."""
+        """The config of the model, a `BayesForCausalLM`; `changes` replace fields."""
         return self.decoder(self.length, SIZES[self.size], **changes)
 
     def build(

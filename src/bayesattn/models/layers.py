@@ -26,7 +26,7 @@ from bayesattn.models.gate_cache import split_gates, with_gates
 from bayesattn.models.layout import Layout
 from bayesattn.priors import ForgetGate, Prior, Sink, Uniform, make_prior
 
-# What `attn_implementation` means here; None leaves the choice to config.kernel.
+# Kernels by `attn_implementation`; None leaves the choice to config.kernel.
 KERNEL_OF: dict[str, Kernel | None] = {
     "eager": "dense",
     "sdpa": None,
@@ -53,12 +53,12 @@ def build_prior(config: BayesConfig, layer: int = 0) -> Prior:
 
 
 def shared_table(prior: Prior | None, length: int) -> Tensor | None:
-    """[H, length] of the prior that all layers share; None if there is none, or nothing to add."""
+    """Table [H, length] of the prior that all layers share; None if no table is needed."""
     return None if prior is None or isinstance(prior, Uniform) else prior.table(length)
 
 
 def build_ssmax(config: BayesConfig) -> SSMax | LogTemperature | None:
-    """The temperatures that `config` asks for, never in half precision; None if it does not."""
+    """The temperatures of `config`, never in half precision; None if it has none."""
     heads, learned = config.num_attention_heads, config.ssmax_learned
     if config.log_temperature is not None:
         return LogTemperature(heads, config.log_temperature, config.log_temperature_start)
@@ -70,7 +70,7 @@ def build_ssmax(config: BayesConfig) -> SSMax | LogTemperature | None:
 
 
 def keep_frozen(model: nn.Module) -> None:
-    """Freeze again what the priors and temperatures in `model` were made not to learn."""
+    """Freeze again the frozen parameters of priors and temperatures in `model`."""
     for module in model.modules():
         if isinstance(module, Prior | SSMax):
             for name in module.frozen:
@@ -80,7 +80,7 @@ def keep_frozen(model: nn.Module) -> None:
 def in_use(module: Any) -> Any:
     """The module, or the copy of it that PEFT trains (`modules_to_save`).
 
-    PEFT makes all of its copy trainable; what is frozen is frozen again.
+    PEFT makes all parameters of its copy trainable, so frozen parameters are frozen again here.
     """
     ours = Tensor | Prior | SSMax | LogTemperature | Sink
     if module is None or isinstance(module, ours) or not hasattr(module, "modules_to_save"):
@@ -102,7 +102,7 @@ def attend_and_record(
     tolerance: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """`attend`, and beside its output the posterior [B, H, T, S] if asked for, which is exact."""
+    """Output of `attend`, and the exact posterior [B, H, T, S] if `output_attentions`."""
     prior = in_use(prior)
     options |= {name: in_use(options[name]) for name in ("ssmax", "sink") if name in options}
     if output_attentions:
@@ -129,10 +129,10 @@ class BayesMLP(nn.Module):
 
 
 class BayesExperts(nn.Module):
-    """SwiGLU layers side by side, of which every token uses the few its router scores highest.
+    """SwiGLU experts; every token uses the few experts with the highest router scores.
 
-    All of them read every token, as one wide layer, and the weights choose: in small models that is
-    quicker than sorting tokens. Nothing evens out how often each is used.
+    All experts compute all tokens, as one wide layer, and the router weights select: in small
+    models this is quicker than sorting tokens. There is no load balancing.
     """
 
     def __init__(self, config: BayesConfig) -> None:
@@ -184,13 +184,13 @@ class BayesAttention(nn.Module):
         output_attentions: bool,
         start: int = 0,
     ) -> tuple[Tensor, Tensor | None]:
-        """Output [B, T - start, hidden] of the tokens from `start` on, which all are keys.
+        """Output [B, T - start, hidden] of the tokens from `start` on; all tokens are keys.
 
-        Beside it the posterior [B, H, T - start, S] if asked for.
+        Also the posterior [B, H, T - start, S] if `output_attentions`.
         """
         if self.config.tolerance is not None and self.training:
             raise ValueError(
-                "tolerance leaves out keys and is for inference only; set config.tolerance to None "
+                "tolerance skips keys and is for inference only; set config.tolerance to None "
                 "to train, or call model.eval()"
             )
         q, k, v = (
@@ -207,7 +207,7 @@ class BayesAttention(nn.Module):
         if cache is not None:
             kept = k if gates is None else with_gates(k, gates)
             k, v = cache.update(kept, v, self.layer_idx)
-            if k.shape[2] > layout.keys:  # transformers' window of one key forgets none
+            if k.shape[2] > layout.keys:  # transformers' window of one key drops no key
                 k, v = k[:, :, -layout.keys :], v[:, :, -layout.keys :]
             if gates is not None:
                 k, gates = split_gates(k, v.shape[-1])
@@ -265,10 +265,10 @@ class BayesDecoderLayer(GradientCheckpointingLayer):
         output_attentions: bool = False,
         start: int = 0,
     ) -> Tensor:
-        """[B, T, hidden] to the same, or to the tokens from `start` on only.
+        """[B, T, hidden] to [B, T - start, hidden], the tokens from `start` on.
 
-        `x` and the table of a shared prior carry gradients: re-entrant checkpointing wants them
-        positional.
+        `x` and the table of a shared prior carry gradients, so re-entrant checkpointing needs them
+        as positional arguments.
         """
         if self.attends:
             attended, _ = self.self_attn(

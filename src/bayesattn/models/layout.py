@@ -1,9 +1,9 @@
-"""Where every token of a call sits: cache offset, left padding, packed documents, positions.
+"""Layout of the tokens of a call: cache offset, left padding, packed documents, positions.
 
-One function turns what Hugging Face code passes to a model (a 2-D attention mask, position ids, a
-cache) into what `attend` and the encodings take, and refuses what neither could honour. Distance is
-always physical, the difference of two indices in the key sequence, so caches and padding never
-shift a prior; positions count from the first real token and restart in every document.
+One function turns the arguments of Hugging Face code (a 2-D attention mask, position ids, a cache)
+into arguments of `attend` and the encodings, and refuses arguments that neither can honour.
+Distance is the difference of two indices in the key sequence, so caches and padding never shift a
+prior. Positions count from the first real token and restart in every document.
 """
 
 from typing import NamedTuple
@@ -16,24 +16,24 @@ from bayesattn.models.config import BayesConfig
 
 
 class Layout(NamedTuple):
-    """The arguments of `attend` in one layer, and the encodings' positions, which all share."""
+    """The arguments of `attend` in one layer, and the positions of the encodings."""
 
     offset: int
     """Index of the first query among the keys that attention receives."""
     positions: Tensor
-    """[B or 1, T] for the encodings."""
+    """[B or 1, T] positions for the encodings."""
     padding: Tensor | None
-    """[B] left-padding keys."""
+    """[B] numbers of left-padding keys."""
     documents: Tensor | None
     """[B, T] document of each token; never with a cache."""
     exempt: int
-    """Keys still exempt from the prior."""
+    """Number of keys that are still exempt from the prior."""
     length: int
-    """Keys up to and including the last query: no distance reaches it."""
+    """Number of keys up to and including the last query; all distances are below it."""
     window: int | None
     """Number of most recent keys that a query sees."""
     keys: int
-    """Keys that the cache announces for attention, those of a static one beyond the last query."""
+    """Number of keys that the cache passes to attention, with empty rows of a static cache."""
 
 
 def lay_out(
@@ -101,7 +101,7 @@ def lay_out(
 
 @torch.compiler.disable()
 def _checked_padding(mask: Tensor, shape: tuple[int, int]) -> Tensor | None:
-    """[B] left padding, or ValueError if the mask says anything else."""
+    """[B] left padding; ValueError if the mask shows anything but padding."""
     if mask.dim() != 2:
         raise ValueError(
             f"attention_mask must be 2-D (batch, keys), 0 for padding, not {mask.dim()}-D; "
@@ -121,9 +121,9 @@ def _checked_padding(mask: Tensor, shape: tuple[int, int]) -> Tensor | None:
 
 
 def left_padding(mask: Tensor) -> tuple[Tensor | None, bool]:
-    """[B] zeros before the first one (None if none at all), and whether the ones are one block.
+    """[B] zeros before the first one (None if no row has any), and whether the ones are one block.
 
-    Zeros after the ones need no care: causality hides them from every real token.
+    Zeros after the ones need no care, because causality hides them from every real token.
     """
     if bool(mask.all()):
         return None, True
@@ -133,7 +133,7 @@ def left_padding(mask: Tensor) -> tuple[Tensor | None, bool]:
 
 
 def still_exempt(exempt: int, dropped: int, padding: Tensor | None) -> int:
-    """How many of the first keys are exempt from the prior in a cache that dropped so many."""
+    """Number of exempt keys left in a cache that dropped some of the first keys."""
     if dropped and exempt and padding is not None:
         raise ValueError(
             "a sliding-window cache forgets which keys of a left-padded batch are exempt; "
@@ -146,11 +146,11 @@ def still_exempt(exempt: int, dropped: int, padding: Tensor | None) -> int:
 def _packed_documents(
     position_ids: Tensor, padding: Tensor | None, mask: Tensor | None
 ) -> Tensor | None:
-    """[B, T] documents if the positions of real tokens restart at 0; None if they just count up."""
+    """[B, T] documents if the positions of real tokens restart at 0; None if they only count up."""
     jump = torch.zeros_like(position_ids, dtype=torch.bool)
     jump[:, 1:] = position_ids.diff(dim=1) != 1
     if mask is not None:
-        # Padding has arbitrary positions, and so the step out of it is arbitrary too.
+        # Padding has arbitrary positions, so the step from padding to text is arbitrary, too.
         real = mask.bool()[:, -position_ids.shape[1] :]
         jump[:, 1:] &= real[:, 1:] & real[:, :-1]
     if not bool(jump.any()):
@@ -179,7 +179,7 @@ def _positions(
 
 
 def _dropped_keys(cache: Cache, layer: int, window: int | None, past: int, new: int) -> int:
-    """Keys the cache has already forgotten; ValueError if attention would still need them."""
+    """Number of keys that the cache dropped; ValueError if attention still needs them."""
     room = cache.get_max_length(layer)
     if room == -1:
         return 0

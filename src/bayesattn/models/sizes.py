@@ -7,7 +7,7 @@ from bayesattn.models.config import BayesConfig
 
 
 def _size(hidden_size: int, layers: int, heads: int, **common: Any) -> Callable[..., BayesConfig]:
-    """A function that takes any further settings."""
+    """A function that makes a config of this size; it takes further settings."""
     size: dict[str, Any] = {
         "hidden_size": hidden_size,
         "num_hidden_layers": layers,

@@ -1,10 +1,10 @@
 """One decoder layer in memory at a time, for models that are larger than memory.
 
-    stream(model, torch.float32)      of a model whose weights are still where they are stored
+    stream(model, torch.float32)      for a model whose weights are mapped from their files
 
-Weights from .safetensors are pages of their file: the system reads them when they are used, and
-takes them back when it needs the room. Before a layer runs its weights are copied out in the dtype
-that is computed in; after it the copies are forgotten. What is outside the layers is copied once.
+Weights from .safetensors are mapped pages: the system reads them when they are used, and frees them
+when it needs the memory. Before a layer runs, its weights are copied in the computing dtype, and
+the copies are freed after it. Weights outside the layers are copied once.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ Kept = list[tuple[nn.Parameter, Tensor]]
 
 
 def decoder_layers(model: nn.Module) -> list[nn.Module]:
-    """Members of the module list that holds most of the weights; none if there is no list."""
+    """Modules of the list that holds most of the weights; empty if there is no list."""
     lists = [[*module] for module in model.modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=lambda own: sum(map(size, own)), default=[])
 
@@ -26,13 +26,13 @@ def size(module: nn.Module) -> int:
 
 
 def held(model: nn.Module) -> int:
-    """Parameters that are in memory at once when `model` is streamed."""
+    """Number of parameters that are in memory at once when `model` is streamed."""
     layers = [size(layer) for layer in decoder_layers(model)]
     return size(model) - sum(layers) + max(layers, default=0)
 
 
 def stream(model: nn.Module, dtype: torch.dtype) -> None:
-    """From now on `model` computes in `dtype` with one layer's weights at a time; for good."""
+    """Make `model` compute in `dtype` with one layer's weights at a time; cannot be undone."""
     layers = decoder_layers(model)
     inside = {id(own) for layer in layers for own in layer.parameters()}
     for own in model.parameters():

@@ -33,7 +33,7 @@ from bayesattn.priors import PRIORS, ForgetGate, Prior, Sink
 
 # Keywords that Hugging Face code passes to any model and that cannot change the result here.
 _HARMLESS = {"output_attentions", "output_hidden_states", "num_items_in_batch", "token_type_ids"}
-# Other spellings of packed documents; position_ids or document_ids say the same.
+# Other arguments for packed documents; position_ids and document_ids do the same.
 _PACKING = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"}
 
 AUTO_MAP = {
@@ -44,7 +44,7 @@ AUTO_MAP = {
 
 
 class BayesPreTrainedModel(OnlyNamed, PreTrainedModel):
-    """What Hugging Face needs to know: loading, initialisation, supported back ends."""
+    """Loading, initialisation and supported back ends for Hugging Face."""
 
     config: BayesConfig
     base_model_prefix = "model"
@@ -63,10 +63,10 @@ class BayesPreTrainedModel(OnlyNamed, PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """PyTorch's own initialisation, as the authors use, and each prior's stated one.
+        """PyTorch's initialisation, as in the authors' code, and that of each prior.
 
         `init.copy_` and, through transformers' guard, `reset_parameters` of torch's layers skip
-        what a checkpoint has already filled.
+        parameters that a checkpoint has filled.
         """
         if isinstance(module, Prior):
             with full_precision():
@@ -90,13 +90,13 @@ class BayesPreTrainedModel(OnlyNamed, PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As of transformers, but what is frozen stays so: it makes all that it reads trainable."""
+        """As in transformers, but frozen parameters are frozen again after loading."""
         loaded = super().from_pretrained(*args, **kwargs)
         keep_frozen(loaded[0] if isinstance(loaded, tuple) else loaded)
         return loaded
 
     def save_pretrained(self, save_directory: str | Path, *args: Any, **kwargs: Any) -> Any:
-        """As of transformers, and beside the weights what tells others which package they need."""
+        """As in transformers, with further files that say which package the model needs."""
         folder = Path(save_directory)
         if kwargs.get("is_main_process", True) and not folder.is_file():
             write_beside_weights(folder)
@@ -129,7 +129,7 @@ class BayesModel(BayesPreTrainedModel):
 
     def __init__(self, config: BayesConfig) -> None:
         super().__init__(config)
-        config.validate_architecture()  # it may have been edited since it was made
+        config.validate_architecture()  # the config may have been edited since it was made
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.encoding = ENCODINGS[config.encoding](config)
         self.prior = build_prior(config) if config.shared_prior else None
@@ -158,14 +158,14 @@ class BayesModel(BayesPreTrainedModel):
         Args:
             input_ids: [B, T] tokens.
             attention_mask: [B, past + T], 0 for padding.
-            position_ids: [B or 1, T] for the encodings; without a cache, a restart at 0 begins a
+            position_ids: [B or 1, T] for the encodings; without a cache, a restart at 0 marks a
                 new packed document.
             past_key_values: dynamic or static cache, updated in place.
             inputs_embeds: [B, T, hidden] instead of `input_ids`.
             use_cache: return a cache; by default as the config says, never in training.
             document_ids: [B, T] packed documents; they see only themselves and are not cached.
-            start: only the tokens from here on need hidden states. The others become keys of the
-                last layer, but ask it nothing.
+            start: only the tokens from here on need hidden states. Earlier tokens are keys of the
+                last layer, but not queries.
             kwargs: output_attentions, output_hidden_states.
         """
         if (input_ids is None) == (inputs_embeds is None):
@@ -190,13 +190,13 @@ class BayesModel(BayesPreTrainedModel):
         rotation = self.encoding.rotation(positions, x.dtype)
         plain = self.config.rope_layers == "local"
         prior = in_use(self.prior)
-        shared = prior  # as it is where one token is decoded: then its table is prepared
+        shared = prior  # in a decode step the prior itself: its table is prepared
         if x.shape[1] > 1 or torch.is_grad_enabled():
             shared = shared_table(prior, layouts[0].length)
         output_attentions = kwargs.get("output_attentions")
         if output_attentions is None:
             output_attentions = self.config.output_attentions
-        last = self.config.num_attending - 1  # what follows it looks at each token alone
+        last = self.config.num_attending - 1  # later layers read each token alone
         for index, (layer, layout) in enumerate(zip(self.layers, layouts, strict=True)):
             x = layer(
                 x,
@@ -242,8 +242,8 @@ class BayesForCausalLM(BayesPreTrainedModel, GenerationMixin):
     ) -> CausalLMOutputWithPast:
         """Next-token logits, and the loss if `labels` are given; else as `BayesModel.forward`.
 
-        Labels [B, T] are the tokens themselves (they are shifted here), and -100 is ignored. Of the
-        logits only the last `logits_to_keep` are computed, or those at given indices; 0 means all.
+        Labels [B, T] are the tokens themselves (they are shifted here); -100 is ignored. Only the
+        last `logits_to_keep` logits are computed, or those at given indices; 0 means all.
         """
         start = self._first_kept(logits_to_keep, input_ids, inputs_embeds, kwargs)
         seen = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)

@@ -1,4 +1,4 @@
-"""Priors: what attention believes about the distance to a key before it looks at the content."""
+"""Priors: the belief of attention about the distance to a key, before it reads the content."""
 
 import inspect
 from typing import Any

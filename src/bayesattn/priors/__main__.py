@@ -1,4 +1,4 @@
-"""`python -m bayesattn.priors NAME [OUT.png]`: draw a prior as it is before training."""
+"""`python -m bayesattn.priors NAME [OUT.png]`: draw a prior before training."""
 
 import sys
 from typing import Any

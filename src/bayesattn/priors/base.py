@@ -1,10 +1,10 @@
-"""What every prior is: an unnormalised log-density over the distance from query to key, per head.
+"""Base class of priors: an unnormalised log-density over the distance from query to key, per head.
 
     attention_ij ∝ exp(content_ij) · exp(log_prior(i - j))
 
-A prior lives in one file: a subclass of `Prior` with a `name`, its parameters, their
-`initial_values`, the formula (`_log_prior`) and how far it reaches (`_reach`). It is registered by
-one entry in `bayesattn.priors.PRIORS`. Shapes: H heads, n distances.
+Each prior has one file: a subclass of `Prior` with a `name`, its parameters, their
+`initial_values`, the formula (`_log_prior`) and the farthest relevant distance (`_reach`). One
+entry in `bayesattn.priors.PRIORS` registers it. Shapes: H heads, n distances.
 """
 
 import inspect
@@ -28,10 +28,10 @@ class Prior(nn.Module, ABC):
 
     name: ClassVar[str]
     settings: ClassVar[tuple[str, ...] | None] = None
-    """Attributes that, beside parameters and buffers, decide the density. A class that says so is
-    asked once for many steps of decoding; one that does not, for each of them."""
+    """Attributes that decide the density, besides parameters and buffers. If a class sets this, its
+    table is computed once for many steps of decoding; otherwise once per step."""
     frozen: tuple[str, ...] = ()
-    """Names of parameters that are not to be trained."""
+    """Names of parameters that are not trained."""
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
@@ -47,18 +47,18 @@ class Prior(nn.Module, ABC):
 
     @classmethod
     def layer_options(cls, num_heads: int, local: bool) -> dict[str, Any]:
-        """Options for a layer whose heads all begin local, or half of them; none if there are none.
+        """Options for a layer in which all heads (or else half of them) are initialised local.
 
-        For models in which only some layers may look far.
+        Models in which only some layers have far heads use this.
         """
         return {}
 
     def initial_values(self) -> dict[str, Tensor]:
-        """Start of each parameter and buffer, by name."""
+        """Initial value of each parameter and buffer, by name."""
         return {}
 
     def options(self) -> dict[str, Any]:
-        """Arguments that make a prior like this one, but for its numbers."""
+        """Arguments that build the same kind of prior; they do not include its parameters."""
         names = [name for name in inspect.signature(type(self)).parameters if name != "num_heads"]
         found = {name: getattr(self, name, None) for name in names}
         return {k: v for k, v in found.items() if isinstance(v, bool | int | float | str)}
@@ -93,7 +93,7 @@ class Prior(nn.Module, ABC):
 
     @torch.no_grad()
     def reach(self, tolerance: float = 1e-6) -> Tensor:
-        """[H] distance beyond which density / (its maximum) < tolerance; inf if there is none.
+        """[H] distance beyond which density / (its maximum) < tolerance; inf if no such distance.
 
         Distances are the integers 0, 1, 2, … that attention uses: the result is the last one
         whose relative density is still at least `tolerance`.
@@ -106,7 +106,7 @@ class Prior(nn.Module, ABC):
         """Raise ValueError naming parameter and head if a parameter is NaN or infinite."""
         for name, values in itertools.chain(self.named_parameters(), self.named_buffers()):
             values = values.detach()
-            if math.isfinite(values.sum().item()):  # much quicker than looking at each
+            if math.isfinite(values.sum().item()):  # quicker than one check per element
                 continue
             bad = ~torch.isfinite(values)
             if bad.any():
@@ -125,7 +125,7 @@ class Prior(nn.Module, ABC):
         density = self.table(length).detach().softmax(dim=-1).cpu().numpy()
         for head in range(self.num_heads):
             axes.plot(density[head], label=f"head {head}")
-        # Several decades, yet not the hundreds that a local head falls through.
+        # Show several decades; a local head falls through hundreds.
         axes.set(yscale="log", ylim=(1e-5, 2))
         axes.set(xlabel="distance from query to key", ylabel="prior probability")
         axes.set_title(repr(self), fontsize="medium")
@@ -137,7 +137,7 @@ class Prior(nn.Module, ABC):
 
     @property
     def _anchor(self) -> Tensor:
-        """Any tensor of the module: it tells where the prior lives."""
+        """Any tensor of the module: it has the device and dtype of the prior."""
         return next(itertools.chain(self.parameters(), self.buffers()))
 
     @property
@@ -146,5 +146,5 @@ class Prior(nn.Module, ABC):
 
 
 def wide(values: Tensor) -> Tensor:
-    """Detached float64 copy on the CPU, for closed forms that must not round."""
+    """Detached float64 copy on the CPU, for closed forms without rounding."""
     return values.detach().cpu().double()

@@ -18,12 +18,12 @@ from bayesattn.priors.base import Prior, wide
 class Bucketed(Prior):
     """`log p(r) = theta_bucket[h, bucket(r)]`, a learned step function of distance.
 
-    `theta_bucket` [H, num_buckets] is T5's embedding transposed. It starts at zero, the uniform
-    prior, where T5 draws it at random: the heads are told apart by their content anyway.
+    `theta_bucket` [H, num_buckets] is T5's embedding transposed. It is initialised at zero, the
+    uniform prior. T5 draws it at random, but heads already differ by their content.
 
     Args:
         num_buckets: steps of the function.
-        max_distance: start of the last bucket at the latest.
+        max_distance: the last bucket starts at this distance or before.
     """
 
     name = "bucketed"
@@ -41,7 +41,7 @@ class Bucketed(Prior):
 
     def bucket(self, distance: Tensor) -> Tensor:
         exact = self.num_buckets // 2
-        # The operations of T5 in its order and precision: a bucket must not move by rounding.
+        # T5's operations in T5's order and precision: rounding must not move a bucket.
         growth = torch.log(distance.float().clamp(min=exact) / exact)
         growth = growth / math.log(self.max_distance / exact) * (self.num_buckets - exact)
         far = (exact + growth.long()).clamp(max=self.num_buckets - 1)

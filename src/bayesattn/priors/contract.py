@@ -1,4 +1,4 @@
-"""What every prior must do, as checks that anyone can run: `bayesattn check-prior mine.py`.
+"""Requirements on every prior, as checks that anyone can run: `bayesattn check-prior mine.py`.
 
 The tests of our own priors run the same checks.
 """
@@ -21,7 +21,7 @@ Make = Callable[[int], Prior]
 
 
 def scattered(prior: Prior, seed: int = 0) -> Prior:
-    """The prior with every learned number moved, so that nothing holds only at the start."""
+    """The prior with all learned numbers moved: checks must hold also after training."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for values in prior.parameters():
@@ -30,7 +30,7 @@ def scattered(prior: Prior, seed: int = 0) -> Prior:
 
 
 def _shape(make: Make) -> None:
-    """A row for each head, in float32."""
+    """The log-prior has one row per head, in float32."""
     density = make(HEADS).log_prior(torch.tensor([0, 3, 1]))
     assert density.shape == (HEADS, 3), f"log_prior of 3 distances has the shape {density.shape}"
     assert density.dtype == torch.float32, f"log_prior is {density.dtype}"
@@ -51,7 +51,7 @@ def _precision(make: Make) -> None:
 
 
 def _distances(make: Make) -> None:
-    """Each distance stands for itself, however many are asked for."""
+    """The log-prior of a distance does not depend on the other distances in the call."""
     prior = scattered(make(HEADS))
     table = prior.table(500)
     some = torch.tensor([9, 0, 9, 130, 2])
@@ -60,7 +60,7 @@ def _distances(make: Make) -> None:
 
 
 def _extremes(make: Make) -> None:
-    """Finite densities and gradients at any parameters."""
+    """Densities and gradients are finite for all parameters."""
     for shift in (-300.0, -30.0, 30.0, 300.0):
         prior = make(HEADS)
         with torch.no_grad():
@@ -79,7 +79,7 @@ def _extremes(make: Make) -> None:
 
 
 def _gradients(make: Make) -> None:
-    """Gradients of all parameters that learn."""
+    """Every trained parameter gets a correct gradient."""
     prior = scattered(make(HEADS)).double()
     learned = {n: p.detach() for n, p in prior.named_parameters() if p.requires_grad}
     if not learned:
@@ -93,7 +93,7 @@ def _gradients(make: Make) -> None:
 
 
 def _reach(make: Make) -> None:
-    """`reach` is the last distance whose density is within the tolerance: compared with a scan."""
+    """`reach` is the last distance whose density is within the tolerance, as a scan finds it."""
     length = 4096
     prior = scattered(make(HEADS), seed=3).double()
     table = prior.table(length).detach()
@@ -101,11 +101,12 @@ def _reach(make: Make) -> None:
         inside = (table - table.amax(1, keepdim=True)).exp() >= tolerance
         scanned = inside.long().mul(torch.arange(length)).amax(1)
         found = prior.reach(tolerance).clamp(max=length - 1).long()
-        assert torch.equal(scanned, found), f"reach({tolerance:g}): {found}, by a scan {scanned}"
+        said = f"reach({tolerance:g}) is {[*map(int, found)]}, a scan says {[*map(int, scanned)]}"
+        assert torch.equal(scanned, found), said
 
 
 def _state(make: Make) -> None:
-    """The state survives a file, and copies of it are equal."""
+    """Saving to a file and loading keeps the state; copies of the prior are equal."""
     prior, other = scattered(make(HEADS)), make(HEADS)
     other.load_state_dict(load(save(prior.state_dict())))
     assert torch.equal(other.table(50), prior.table(50)), "read back from a file it differs"
@@ -113,11 +114,12 @@ def _state(make: Make) -> None:
 
 
 def _start(make: Make) -> None:
-    """`reset_parameters` brings the initial values back, and a broken parameter is named."""
+    """`reset_parameters` restores the initial values, and `check` names a broken parameter."""
     prior = make(HEADS)
     before = prior.table(50).detach()
     scattered(prior).reset_parameters()
-    assert torch.equal(prior.table(50), before), "reset_parameters does not lead back"
+    back = torch.equal(prior.table(50), before)
+    assert back, "reset_parameters does not lead back: call it at the end of __init__"
     for name, values in prior.named_parameters():
         with torch.no_grad():
             values[-1] = math.nan
@@ -143,7 +145,7 @@ CHECKS: Mapping[str, Callable[[Make], None]] = {
 
 
 def failures(make: Make) -> dict[str, str]:
-    """What is wrong with a prior, by check: the sentence of the check that failed."""
+    """Failed checks of a prior, by name, each with its sentence."""
     found: dict[str, str] = {}
     for name, check in CHECKS.items():
         try:
@@ -155,7 +157,7 @@ def failures(make: Make) -> dict[str, str]:
 
 
 def asked(check: str) -> str:
-    """What a check asks for."""
+    """The requirement that a check tests."""
     return (CHECKS[check].__doc__ or "").partition("\n")[0]
 
 

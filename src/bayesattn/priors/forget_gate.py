@@ -3,9 +3,9 @@
     log p(i, j) = Σ_{j < l <= i} ln f_l = c_i - c_j,      c_i = Σ_{l <= i} ln f_l
     f_l         = sigmoid(w[h] · x_l + b[h])
 
-A prior that depends on what was read: a gate near 0 puts everything before it far away. If all
-gates of a head are equal it is the Laplace prior of slope -ln f. Softmax drops c_i, so the prior is
-one number for each key. It multiplies any prior over distance.
+This prior depends on the text: a gate near 0 removes the weight of all keys before it. If all
+gates of a head are equal, it is the Laplace prior of slope -ln f. c_i cancels in the softmax, so
+the prior is one number for each key. It multiplies any prior over distance.
 """
 
 import math
@@ -67,6 +67,6 @@ def accumulate(log_gates: Tensor) -> Tensor:
 
 
 def check_time(time: float | None) -> None:
-    """Refuse what is no time."""
+    """Refuse an invalid time."""
     if time is not None and not 1 <= time < math.inf:
         raise ValueError(f"the time of a forget gate is 1 token or more, or None, not {time}")

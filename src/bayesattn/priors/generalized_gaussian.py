@@ -3,13 +3,13 @@
     log p(r) = -exp(theta_alpha[h]) · (|r + mu[h]| + eps) ^ theta_beta[h]
     mu[h]    = 2 sinh(theta_mu[h]),   eps = 1e-5
 
-It is the paper's -|(j-i-mu)/alpha|^beta with j-i = -r and alpha = exp(-theta_alpha/theta_beta).
+This is the paper's -|(j-i-mu)/alpha|^beta with j-i = -r and alpha = exp(-theta_alpha/theta_beta).
 The shape beta is any real number: 2 is a Gaussian, 1 is ALiBi's Laplace, 0 is uniform (NoPE), and
-below 0 the head ignores what is near and looks far away.
+a head with beta < 0 ignores near keys and prefers far ones.
 
-Numbers: the power is taken in the log domain with its logarithm held at 80, so the log-prior never
-falls below -exp(80) ≈ -5.5e34 and stays finite in float32 after SSMax multiplies it. Where that
-floor holds the gradient is 0.
+Numerics: the power is taken in the log domain and its logarithm is clamped at 80. So the log-prior
+never falls below -exp(80) ≈ -5.5e34 and stays finite in float32 after SSMax multiplies it. Where
+the clamp is active the gradient is 0.
 """
 
 import math
@@ -24,7 +24,7 @@ from bayesattn.priors.laplace import STEEPEST, alibi_log2_slopes, local_log2_slo
 
 EPS = 1e-5
 MAX_LOG = 80.0
-# |mu| ends near 1e17: beyond that the location is infinite in float32, and 0 · inf is not a number.
+# |mu| is at most about 1e17: beyond, the location is infinite in float32, and 0 · inf is NaN.
 MAX_THETA_MU = 40.0
 
 Init = Literal["uniform", "alibi", "mixed", "local", "sharp", "linear", "sampled"]
@@ -32,8 +32,8 @@ HeadClass = Literal["local", "retrieval", "aggressive"]
 # Class limits of the paper's Section 3.3.
 RETRIEVAL_BELOW, AGGRESSIVE_BELOW = 0.0, -0.6
 
-# The authors' first code, where each is [1, H, 1, 1]. It means this formula in its latest form;
-# earlier it took exp(scale) inside the power, which is the same at shape 1 only.
+# Names in the authors' first code, where each has the shape [1, H, 1, 1]. Its latest version has
+# our formula. Earlier versions take exp(scale) inside the power, which is the same at shape 1 only.
 OLD_NAMES = {"shape": "theta_beta", "scale": "theta_alpha", "loc": "theta_mu"}
 
 
@@ -41,20 +41,20 @@ class GeneralizedGaussian(Prior):
     """`log p(r) = -exp(theta_alpha) · (|r + mu| + eps)^theta_beta`, three numbers per head.
 
     Inits:
-        uniform: theta_alpha = theta_beta = 0, the paper's.
+        uniform: theta_alpha = theta_beta = 0, as in the paper.
         alibi: beta 1 with ALiBi's slopes.
         mixed: half the heads Laplace with slopes 2^-1 … 2^-4, half uniform; an odd head is uniform.
         local: all heads Laplace with slopes 2^-1 … 2^-4.
-        sharp: as mixed, with slopes 2^2 … 2^-1, which single out the neighbours of a token.
+        sharp: as mixed, with slopes 2^2 … 2^-1, which concentrate on the neighbours of a token.
         linear: beta from 0 to 1 over the heads, theta_alpha = 0.
         sampled: theta_alpha and theta_beta drawn from N(0, 1).
 
     Args:
         init: one of the above; theta_mu always starts at 0.
         learn_mu: train theta_mu, which the published setting does not.
-        learned: train theta_alpha and theta_beta; without, they stay where they start.
-        positive: hold beta at 0 from below, so that no head can prefer what is far away. The
-            gradient of theta_beta passes through, so a head can leave 0 again.
+        learned: train theta_alpha and theta_beta; if False, they keep their initial values.
+        positive: clamp beta at 0 from below, so no head can prefer far keys. The
+            gradient of theta_beta passes through the clamp, so a head can leave 0 again.
         generator: source of the `sampled` init; torch's global one if None.
     """
 
@@ -80,7 +80,7 @@ class GeneralizedGaussian(Prior):
         self.theta_mu = nn.Parameter(torch.empty(num_heads), requires_grad=learn_mu)
         self.frozen = () if learn_mu else ("theta_mu",)
         self.frozen += () if learned else ("theta_alpha", "theta_beta")
-        # A seed instead of the samples: resetting, also after the meta device, repeats them.
+        # Keep a seed, not the samples: a reset then repeats them, also after the meta device.
         self._seed = 0
         if init == "sampled":
             device = "cpu" if generator is None else generator.device
@@ -91,7 +91,7 @@ class GeneralizedGaussian(Prior):
 
     @classmethod
     def layer_options(cls, num_heads: int, local: bool) -> dict[str, Any]:
-        """The local initialisation, or the mixed one."""
+        """The local initialisation if `local`, else the mixed one."""
         return {"init": "local" if local else "mixed"}
 
     def initial_values(self) -> dict[str, Tensor]:
@@ -113,7 +113,7 @@ class GeneralizedGaussian(Prior):
 
     @property
     def alpha(self) -> Tensor:
-        """[H] scale, exp(-theta_alpha/theta_beta); inf where beta is 0: uniform, no scale."""
+        """[H] scale, exp(-theta_alpha/theta_beta); inf where beta is 0, the uniform prior."""
         beta = self.beta
         flat = beta == 0
         scale = (-self.theta_alpha.to(self._dtype) / beta.masked_fill(flat, 1)).exp()
@@ -121,7 +121,7 @@ class GeneralizedGaussian(Prior):
 
     @property
     def beta(self) -> Tensor:
-        """[H] shape, theta_beta; at least 0 if it is to be positive."""
+        """[H] shape, theta_beta; at least 0 if `positive`."""
         return self._shape(self.theta_beta.to(self._dtype))
 
     @property
@@ -142,14 +142,14 @@ class GeneralizedGaussian(Prior):
         beta = self._shape(self.theta_beta.to(distance.dtype))
         frozen = not self.theta_mu.requires_grad
         if frozen and readable(self.theta_mu) and not bool(self.theta_mu.any()):
-            # One row for all heads: logarithms are most of the work. mu is a constant here.
+            # mu is 0 here, so all heads share one row. Logarithms take most of the time.
             shifted = distance[None]
         else:
             shifted = distance + self.mu[:, None]
         size = shifted.abs() + EPS
         if not frozen:
-            # |x| has a kink at 0, where we take slope 0. Cut the gradient there: a steep power's
-            # overflows, and inf times sign(0) would be NaN.
+            # |x| has a kink at 0, where we take slope 0. The gradient must be cut there: for a
+            # steep power it overflows, and inf times sign(0) would be NaN.
             size = size.masked_fill(shifted == 0, EPS)
         log_power = alpha[:, None] + beta[:, None] * size.log()
         return -log_power.clamp(max=MAX_LOG).exp()
@@ -163,7 +163,7 @@ class GeneralizedGaussian(Prior):
         log_power = beta * ((peak + mu).abs() + EPS).log()
         size = (torch.logaddexp(log_power, math.log(drop) - alpha) / beta).exp()
         last = torch.maximum((size - EPS - mu).floor(), peak)
-        # A head at the floor everywhere is as flat as one with beta <= 0.
+        # A head that is clamped at all distances is as flat as one with beta <= 0.
         return last.masked_fill((beta <= 0) | (alpha + log_power >= MAX_LOG), math.inf)
 
     def _shape(self, theta_beta: Tensor) -> Tensor:

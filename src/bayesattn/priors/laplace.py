@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from bayesattn.priors.base import Prior, wide
 
-# Slopes end at 2^80: times any distance up to 10^10, then times SSMax, float32 still holds it.
+# Slopes are at most 2^80: times any distance up to 10^10 and SSMax, that is finite in float32.
 MAX_LOG2 = 80.0
 
 
 STEEPEST, MILDEST = -1, -4
-"""Base-2 logarithms of the slopes of local heads: half of the mass within 1 key, or within 11."""
+"""Base-2 logarithms of the slopes of local heads; half of the mass lies within 1 or 11 keys."""
 
 
 def local_log2_slopes(num_heads: int, steepest: float = STEEPEST) -> Tensor:
@@ -40,10 +40,10 @@ def alibi_log2_slopes(num_heads: int) -> Tensor:
 class Laplace(Prior):
     """`log p(r) = -slope[h] · r`.
 
-    `log2_slopes` [H] is a parameter if learned, else a buffer, under the same name: a fixed prior
-    loads into a learned one. The buffer is persistent, since Hugging Face builds models on the meta
-    device and restores only what the checkpoint holds. Base 2, because ALiBi's slopes are short
-    there: -1, -1.5, … survive bfloat16 unrounded, the slopes themselves would not.
+    `log2_slopes` [H] is a parameter if learned, else a buffer of the same name: a fixed prior
+    loads into a learned one. The buffer is persistent, because Hugging Face builds models on the
+    meta device and restores only tensors of the checkpoint. Base 2, because bfloat16 stores the
+    logarithms of ALiBi's slopes (-1, -1.5, …) exactly, but not the slopes.
 
     Args:
         learned: train the slopes.

@@ -2,9 +2,9 @@
 
     p_j = exp(score_j) / (exp(s[h]) + Σ_m exp(score_m))
 
-What a query gives to the sink it gives to no key: a head may say that nothing fits. It is the prior
-mass of "none of them". gpt-oss has one per head (OpenAI 2025, arXiv 2508.10925). Neither content
-nor temperature touches s, and SSMax does not count it as a key.
+The weight of the sink goes to no key, so a head can express that no key fits. It is the prior
+mass of "none of them". gpt-oss has one sink per head (OpenAI 2025, arXiv 2508.10925). The score s
+does not depend on content or temperature, and SSMax does not count the sink as a key.
 """
 
 import torch

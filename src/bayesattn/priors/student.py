@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from bayesattn.priors.base import Prior, wide
 
-# exp(60) times the logarithm of any distance, then times SSMax, float32 still holds.
+# exp(60) times the logarithm of any distance, then times SSMax, stays below float32's maximum.
 MAX_LOG = 60.0
 
 
 class Student(Prior):
     """`log p(r) = -c · log(1 + a r)`, learned through `theta_c = log c` and `theta_a = log a`, [H].
 
-    Heads start with c spread evenly over (0, 2) and a = 1/2: the interval, and the mean, that
-    KERPLE's authors draw them from.
+    At initialisation c is spread evenly over (0, 2) and a = 1/2. KERPLE's authors draw c from this
+    interval, and a with this mean.
     """
 
     name = "student"
@@ -33,7 +33,7 @@ class Student(Prior):
         self.reset_parameters()
 
     def initial_values(self) -> dict[str, Tensor]:
-        """Tails spread over the heads, all beginning at the same distance."""
+        """Powers c spread over the heads; the tail begins at the same distance in all heads."""
         c = 2 * (torch.arange(self.num_heads) + 0.5) / self.num_heads
         return {"theta_c": c.log(), "theta_a": torch.full_like(c, 0.5).log()}
 

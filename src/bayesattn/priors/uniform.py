@@ -21,7 +21,7 @@ class Uniform(Prior):
 
     def __init__(self, num_heads: int) -> None:
         super().__init__(num_heads)
-        # Nothing is stored, but .to(device) and .double() must still be felt.
+        # An empty buffer, so that .to(device) and .double() still have an effect.
         self.register_buffer("place", torch.zeros(0), persistent=False)
 
     def _log_prior(self, distance: Tensor) -> Tensor:

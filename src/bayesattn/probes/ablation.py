@@ -1,13 +1,13 @@
-"""What a part is needed for: take it away and measure the loss, on the same sequences every time.
+"""Ablation: remove a part and measure the loss, always on the same sequences.
 
     parts   a head (before the output projection), all heads, the feed-forward part, a whole layer,
             a subspace of the residual stream
     kinds   zero; mean: its mean over sequences at each position; resample: another sequence's
 
-    Δ = error with the part taken away - error of the whole model, per sequence
+    Δ = error without the part - error of the whole model, per sequence
 
-A layer has one kind, bypass: what enters it leaves it. Replacements come from the whole model, so
-taking several parts away at once replaces each by what it would have been.
+A layer has one kind, bypass: its output is its input. Replacements are computed in the whole model,
+also if several parts are removed at once.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -32,15 +32,15 @@ FEWEST_SEQUENCES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """One part that is taken away."""
+    """One part that is removed."""
 
     part: Literal["head", "heads", "mlp", "layer", "subspace"]
     layer: int
     head: int | None = None
-    """Of part "head"."""
+    """Number of the head, for part "head"."""
     kind: Kind = "zero"
     basis: Tensor | None = None
-    """Of part "subspace": [d, r] columns that span it, in the residual stream after the layer; or,
+    """For part "subspace": [d, r] columns that span it, in the residual stream after the layer; or,
     with `inside`, in the outputs of all heads side by side."""
     inside: bool = False
 
@@ -52,7 +52,7 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What taking parts away costs, in bits."""
+    """Cost of removing parts, in bits."""
 
     name: str
     part: str
@@ -67,7 +67,7 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True)
 class Ablations:
-    """The whole model, and every loss."""
+    """Errors of the whole model, and the losses of all cuts."""
 
     kl: Measured
     mae: Measured
@@ -96,8 +96,8 @@ def measure_ablations(
 ) -> Ablations:
     """The loss from each cut alone, all on the same sequences.
 
-    Without `cuts`, everything there is to take away. Beside the heads of a layer stand, as a null,
-    `random_cuts` random head-sized subspaces of the head outputs: what that much of anything costs.
+    Without `cuts`, all parts are cut, one at a time. The null for the heads of a layer is
+    `random_cuts` random subspaces of the head outputs, as wide as a head.
     """
     require_samples("sequences", len(batch.inputs), FEWEST_SEQUENCES)
     parts = anatomy(model)
@@ -150,9 +150,9 @@ def errors(
 def ablated(
     model: nn.Module, inputs: Tensor, cuts: Sequence[Cut], whole: Captured | None = None
 ) -> Generator[Callable[[Tensor, Tensor | None], Tensor]]:
-    """While inside, the model does without these parts; gives its logits(inputs, positions).
+    """Context in which the model lacks these parts; gives its logits(inputs, positions).
 
-    Replacements are made of `whole`, captured from the model with these inputs; now if None.
+    Replacements come from `whole`, captured from the model with these inputs; None captures now.
     """
     parts = anatomy(model)
     whole = replacements(model, inputs, cuts) if whole is None else whole
@@ -187,7 +187,7 @@ def _source(cut: Cut) -> str:
 
 
 def replacements(model: nn.Module, inputs: Tensor, cuts: Sequence[Cut]) -> Captured:
-    """All that replacements are made of, from the model as it is: once for many cuts."""
+    """Tensors for the replacements of many cuts, captured once from the whole model."""
     parts = anatomy(model)
     for cut in cuts:
         _check(parts, cut)
@@ -196,7 +196,7 @@ def replacements(model: nn.Module, inputs: Tensor, cuts: Sequence[Cut]) -> Captu
 
 
 def _replacement(whole: Captured, cut: Cut) -> Tensor | None:
-    """[N or 1, T, d] what stands in for the part; None for zeros and for a bypass."""
+    """[N or 1, T, d] replacement of the part; None for zeros and for a bypass."""
     if cut.part == "layer" or cut.kind == "zero":
         return None
     own = whole[_source(cut)]
@@ -227,7 +227,7 @@ def _hang(parts: Anatomy, cut: Cut, other: Tensor | None) -> Any:
 
 
 def _replaced(parts: Anatomy, cut: Cut, x: Tensor, other: Tensor | None) -> Tensor:
-    """`x` with the part of it that is cut exchanged for that of `other`, or for zeros."""
+    """`x` with its cut part replaced by that of `other`, or by zeros."""
     gone = x if other is None else x - other.to(x.device)
     if cut.part == "subspace":
         assert cut.basis is not None

@@ -1,6 +1,6 @@
-"""Where the parts of a model are: what capture and ablation hang their hooks on.
+"""Finds the parts of a model, to which capture and ablation attach hooks.
 
-The one file here that knows how models are written. `anatomy(model)` gives layers, each a block
+Only this file depends on the code of models. `anatomy(model)` gives layers, each a block
 [B, T, D] -> [B, T, D] on the residual stream, with its attention and its feed-forward part if it
 has them. Shapes: B batch, H query heads, G key/value heads, T positions, D width.
 """
@@ -25,7 +25,7 @@ from bayesattn.probes.measured import NotApplicableError
 
 
 class Call(NamedTuple):
-    """What one call of an attention module was given."""
+    """Arguments of one call of an attention module."""
 
     x: Tensor
     table: Tensor | None
@@ -91,28 +91,28 @@ class AttentionPart:
 
 @dataclass(frozen=True)
 class LayerParts:
-    """What hooks hang on."""
+    """One layer, with the modules for hooks."""
 
     block: nn.Module
-    """Its first input is the residual stream before the layer, its (first) output that after."""
+    """First input: the residual stream before the layer; (first) output: the stream after it."""
     attention: AttentionPart | None = None
     middle: nn.Module | None = None
     """A module whose input is the residual stream between the two sublayers."""
     mlp: nn.Module | None = None
-    """Its output is added to the residual stream."""
+    """A module whose output is added to the residual stream."""
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """A model taken apart."""
+    """The parts of a model."""
 
     kind: str
-    """What it is, for messages."""
+    """Kind of the model, for messages."""
     layers: tuple[LayerParts, ...]
     logits: Callable[[Tensor, Tensor | None], Tensor]
-    """From inputs and positions (None: all) to logits [B, P, outcomes]."""
+    """Maps inputs and positions (None: all) to logits [B, P, outcomes]."""
     cached_values: Callable[[Tensor], list[Tensor]]
-    """From inputs to the values [B, G, T, D] that a cache keeps of each layer that attends."""
+    """Maps inputs to the cached values [B, G, T, D] of each layer with attention."""
 
     @property
     def attending(self) -> list[int]:
@@ -149,7 +149,7 @@ class Anatomy:
 
 
 def anatomy(model: nn.Module) -> Anatomy:
-    """Take a `Predictor` or a `BayesForCausalLM` apart."""
+    """The parts of a `Predictor` or a `BayesForCausalLM`."""
     if isinstance(model, BayesForCausalLM):
         return _language_model(model)
     if not isinstance(model, Predictor):

@@ -3,12 +3,12 @@
     entropy        H = -Σ_j α_j log2 α_j of each head, then the mean over heads, bits
     evenness       H / log2 n over the n visible keys, so that a window counts: 1 if even, 0 if all
                    on one
-    without sink   evenness over the keys after the first, which takes what has nowhere else to go
+    without sink   evenness over the keys after the first, which is often a sink
     reduction      1 - H(last layer) / H(first layer), the authors' number
     depth          Spearman correlation of the layer's number with its evenness
     falling        share of steps from layer to layer at which evenness falls
 
-Where only one key is visible there is nothing to spread over, and the prompt is left out.
+Prompts with only one visible key are left out.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ EVENNESS = "entropy / log visible"
 WITHOUT_SINK = "entropy / log visible, without the first key"
 SINK = "mass on the first key"
 EVEN = {EVENNESS: 1.0, WITHOUT_SINK: 1.0}
-"""What even attention has."""
+"""Values of even attention."""
 REDUCTION = "reduction of entropy"
 REDUCTION_EVENNESS = "reduction of entropy / log visible"
 REDUCTION_WITHOUT_SINK = "reduction without the first key"
@@ -44,7 +44,7 @@ NaN where one key, or without the first none or one, is visible.
 
 @dataclass(frozen=True, kw_only=True)
 class Depth:
-    """How attention changes from layer to layer."""
+    """Change of attention from layer to layer."""
 
     layers: list[dict[str, Measured]]
     """Entropy, both evennesses and the mass on the first key, by name."""
@@ -84,7 +84,7 @@ def summarise(attention: list[Tensor], visible: list[Tensor], lengths: Tensor) -
 
 
 def measure_depth(rows: Rows, control: Rows | None = None, *, draws: int) -> Depth:
-    """Curves over the layers and what becomes of them, with intervals over prompts."""
+    """Curves over the layers and their summaries, with intervals over prompts."""
     prompts, layers = rows[ENTROPY].shape
     weights = resampling_weights(prompts, draws)
     ones = torch.ones(1, prompts, dtype=torch.float64)

@@ -1,10 +1,10 @@
-"""Who writes the answer: logits taken apart into what each sublayer adds to them.
+"""Attribution: logits decomposed into the contributions of the sublayers.
 
     logits = W norm(r) + b,   r = embedding + Σ attention + Σ feed-forward
 
-With the norm's scale as it is, logits are a sum of contributions, one of each sublayer. Of the part
-of the logits that depends on the sequence (its mean over sequences is taken off at every step, and
-the mean over outcomes, which softmax ignores), a sublayer writes the share
+With a fixed scale of the norm, logits are a sum of contributions, one of each sublayer. Two means
+are subtracted from the logits: that over sequences at every step, and that over outcomes, which
+cancels in the softmax. Of the rest a sublayer writes the share
 
     Σ c · z / Σ z · z,   c its contribution, z the logits
 
@@ -24,11 +24,11 @@ from bayesattn.tunnels import Batch
 
 
 class LogitShares(NamedTuple):
-    """Of the logits, by sublayer."""
+    """Shares of the logits, by sublayer."""
 
     embedding: float
     attention: list[float]
-    """By layer; 0 where a layer does not attend."""
+    """Shares of attention by layer; 0 for layers without attention."""
     feed_forward: list[float]
 
 

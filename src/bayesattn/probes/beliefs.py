@@ -4,20 +4,20 @@
     R²              1 - Σ‖b - b̂‖² / Σ‖b - b̄‖², b̄ the mean of all beliefs
     error           mean of ‖b - b̂‖²
 
-A word is what was shown up to a position. A fixed process says short words again and again, so
-whole sequences that are held out hold words that were seen. Here words are held out: each is read
-by a map that was fitted to other words. The shortest, of which there are fewer than `FEWEST_WORDS`
-of one length, are fitted to always and never scored: without one of three words of length 1, a code
-of the position would be fitted to the other two. Every number stands beside
+A word is the tokens up to a position. A fixed process repeats short words, so held-out sequences
+contain words of the fit. Therefore words are held out: the map that reads a word was fitted to
+other words. If there are fewer than `FEWEST_WORDS` words of one length, they are used for fitting
+only and never scored: without one of three words of length 1, a map would be fitted to the code of
+the position on the other two. Every number stands beside
 
     other words             beliefs exchanged between words of the same length
-    next token              the same map from the exact posterior, which the loss asks for
-    function of next token  the best that any function of the exact posterior can do; where no two
-                            words have the same posterior that is everything, and tells nothing
-    own logits              the same map from what the network predicts
+    next token              the same map from the exact posterior, which is the target of the loss
+    function of next token  the best R² of any function of the exact posterior; it is 1 and says
+                            nothing if no two words have the same posterior
+    own logits              the same map from the network's prediction
     untrained               the same network before training
 
-Where the next token determines the belief, a good predictor has the belief: nothing was discovered.
+If the next token's posterior determines the belief, every good predictor contains the belief.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ FOLDS = 8
 PERMUTATIONS = 99
 FEWEST_WORDS = 16
 AT_ONCE = 2**22
-"""Exchanged beliefs, in numbers, that are fitted at once."""
+"""Number of exchanged beliefs that are fitted at once."""
 ALIKE = 1e9
 """Posteriors that agree to this many parts are the same."""
 ALL_LAYERS, OTHERS = "all layers", "other words"
@@ -55,7 +55,7 @@ ALL_LAYERS, OTHERS = "all layers", "other words"
 
 @dataclass(frozen=True, kw_only=True)
 class BeliefReadout:
-    """What states of one place tell of the belief."""
+    """Readout of the belief from the states of one place."""
 
     states: str
     """embedding, layer 0 and so on, or all layers."""
@@ -66,13 +66,13 @@ class BeliefReadout:
 
 @dataclass(frozen=True, kw_only=True)
 class BeliefGeometry:
-    """Beliefs [N, S, states], exact and as they are read from all layers, and how well."""
+    """Beliefs [N, S, states], exact and read from all layers, and the fits of all places."""
 
     readouts: list[BeliefReadout]
     steps: list[int]
-    """The S scored steps whose words are read, from 0 on."""
+    """The S steps whose words are scored, from 0 on."""
     words: int
-    """Different words among the N · S."""
+    """Number of distinct words among the N · S."""
     exact: Tensor
     trained: Tensor
     untrained: Tensor | None
@@ -95,7 +95,7 @@ def measure_beliefs(
     initial: Untrained = None,
     permutations: int = PERMUTATIONS,
 ) -> BeliefGeometry:
-    """States after every layer against the exact beliefs of a tunnel that has some."""
+    """Readouts of the exact beliefs of a tunnel from the states after every layer."""
     beliefs = tunnel.beliefs(batch.inputs)
     require_samples("sequences", len(beliefs), FEWEST_SEQUENCES)
     words = number_words(batch.inputs, batch.scored)
@@ -168,7 +168,7 @@ def read(x: Tensor, beliefs: Tensor, folds: Tensor) -> Tensor:
 def belief_readout(
     x: Tensor, beliefs: Tensor, words: Tensor, *, states: str = "", permutations: int = 0
 ) -> BeliefReadout:
-    """How well x [N, S, d] tells `beliefs` [N, S, c] of words [N, S], beside other words'."""
+    """Fit of `beliefs` [N, S, c] of words [N, S] to x [N, S, d], beside beliefs of other words."""
     folds = fold_words(words)
     errors, spread = _squares(x, beliefs, folds)
     r_squared, error = explained(errors.sum(1), spread.sum(1)), mean_over_sequences(errors)
@@ -202,7 +202,7 @@ def exchanged(beliefs: Tensor, words: Tensor, permutations: int) -> Iterator[Ten
 
 
 def best_function(posterior: Tensor, beliefs: Tensor) -> BeliefReadout:
-    """How well the mean belief of all words with the same posterior does."""
+    """Fit of the mean belief of all words with the same posterior."""
     rows = beliefs.flatten(0, 1)
     same = (posterior.flatten(0, 1) * ALIKE).round().unique(dim=0, return_inverse=True)[1]
     left, spread = within(rows, same).square().sum(), (rows - rows.mean(0)).square().sum()

@@ -1,17 +1,17 @@
-"""What a model computes on the way: one vocabulary of names for every model.
+"""Captures intermediate results of a model, with the same names for every model.
 
-    embedding                        [N, P, width]      what enters the first layer
+    embedding                        [N, P, width]      input of the first layer
     layers.0.residual_before         [N, P, width]      the residual stream before the layer
     layers.0.residual_mid            [N, P, width]      after its attention
     layers.0.residual_after          [N, P, width]      after its feed-forward part
     layers.0.q  .k  .v               [N, P, heads, D]   as attention receives them, after rotation
     layers.0.attention               [N, P, heads, T]   rows of the posterior over all T keys
     layers.0.head_outputs            [N, P, heads, D]   before the output projection
-    layers.0.mlp                     [N, P, width]      what the feed-forward part adds
+    layers.0.mlp                     [N, P, width]      output of the feed-forward part
     logits                           [N, P, outcomes]
 
-for N sequences and the P chosen positions. Where a model is no residual stream of sublayers (LSTM,
-Mamba, MLP) its hidden states go by the names residual_before and residual_after.
+for N sequences and the P chosen positions. Models without a residual stream of sublayers (LSTM,
+Mamba, MLP) have their hidden states under the names residual_before and residual_after.
 """
 
 import fnmatch
@@ -35,11 +35,11 @@ Keep = Callable[[str, Tensor], None]
 
 @dataclass(frozen=True)
 class Captured:
-    """Tensors by name, float32 on the CPU or whatever the model computes in."""
+    """Tensors by name, float32 on the CPU or in the dtype of the model."""
 
     tensors: dict[str, Tensor]
     positions: Tensor | None
-    """[P] the positions kept; None if all."""
+    """[P] the captured positions; None for all."""
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -64,11 +64,11 @@ def capture(
     positions: Tensor | None = None,
     batch_size: int = 256,
 ) -> Captured:
-    """Run a `Predictor` or a `BayesForCausalLM` over `inputs` and keep what `names` ask for.
+    """Run a `Predictor` or a `BayesForCausalLM` over `inputs` and capture the results `names`.
 
-    Inputs are tokens [N, T] or features [N, T, F], or batches of them. In names of the module's
-    table `*` stands for anything, as in "layers.*.v". Only `positions` [P] are kept, all if None;
-    keys of attention rows are kept always.
+    Inputs are tokens [N, T] or features [N, T, F], or batches of them. In names `*` matches
+    anything, as in "layers.*.v". Only `positions` [P] are captured (None: all); attention rows
+    always have all keys.
     """
     batches = list(stream(model, inputs, names, positions, batch_size))
     if not batches:
@@ -91,8 +91,8 @@ def stream(
     parts = anatomy(model)
     wanted = resolve(parts, names)
     device = device_of(model)
-    # Once a large block was freed, the C library keeps what is freed later instead of returning it:
-    # the page faults of fresh memory would cost more than the copies.
+    # After a large block was freed, the C library keeps memory that is freed later. It avoids page
+    # faults of new memory, which would cost more than the copies.
     torch.empty(LARGE_BLOCK, dtype=torch.uint8)
     rows = None if positions is None else positions.to(device)
     # what leaves a layer enters the next: one copy is enough
@@ -135,7 +135,7 @@ def _unknown(parts: Anatomy, name: str) -> ValueError:
 def listening(
     parts: Anatomy, wanted: Sequence[str], rows: Tensor | None, kept: dict[str, Tensor]
 ) -> Generator[None]:
-    """While inside, a pass of the model fills `kept`."""
+    """Context in which a pass of the model fills `kept`."""
 
     def keep(name: str, x: Tensor) -> None:
         if name in wanted:
@@ -217,7 +217,7 @@ def with_first(output: Any, states: Tensor) -> Any:
 
 @contextmanager
 def hanging(handles: Iterable[Any]) -> Generator[None]:
-    """Hooks that are taken off again whatever happens, also while they are being hung up."""
+    """Context with hooks, which are removed after any error."""
     hung: list[Any] = []
     try:
         for handle in handles:

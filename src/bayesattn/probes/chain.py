@@ -1,13 +1,13 @@
 """How far a state moves from one step to the next: the geometry of a chain of thought.
 
     axis     linear read-out of the exact entropy from the last layer's values, from other sequences
-    c_t      what it reads at step t, as a share of log2 of the symbols
+    c_t      its reading at step t, as a share of log2 of the symbols
     hop_t    |c_t - c_{t-1}|;   path = Σ hop_t
 
 Steps are the places of the scratch and the answer. Without a scratch the layers are the steps: c is
-the entropy that norm and head, put after that layer, give at the answer; this is measured with a
-scratch, too, for comparison. Short hops alone prove nothing: a network that computes nothing has
-them, so they are to be read beside the error of the answer.
+the entropy at the answer if norm and head follow directly after that layer. This is also measured
+with a scratch, for comparison. Short hops alone prove nothing, because a network that computes
+nothing has short hops, too: read them beside the error of the answer.
 """
 
 import math
@@ -38,18 +38,18 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainGeometry:
-    """Sequences that ask for all the hops of a tunnel."""
+    """Results of sequences with the largest number of hops of a tunnel."""
 
     layers: Way
     """From layer to layer at the answer."""
     steps: Way | None
     """From step to step; None if there is no scratch."""
     order: float | None
-    """Spearman's correlation of c_t with the exact entropy; None where that is always the same."""
+    """Spearman's correlation of c_t with the exact entropy; None if the entropy is constant."""
 
 
 def measure_chain(model: Predictor, tunnel: Hops, *, sequences: int = 1024) -> ChainGeometry:
-    """The way to the answer in sequences that ask for as many hops as there can be.
+    """The hops along the entropy axis in sequences with the largest number of hops.
 
     The scratch is the true one. `sequences` are over all numbers of hops together; a quarter is
     held out from the fit.

@@ -7,7 +7,7 @@
     entropy      held-out R² of its entropy
 
 after every layer, at the scored positions. A model that predicts well through a linear head must
-separate outcomes linearly in its last layer, so there clusters are implied, not discovered.
+separate outcomes linearly in its last layer, so clusters there follow from good predictions.
 """
 
 from dataclasses import dataclass
@@ -43,19 +43,19 @@ class Clusters:
 
     layer: int
     outcomes: int
-    """Different most probable outcomes that came up."""
+    """Number of distinct most probable outcomes."""
     silhouette: Measured
-    """Beside outcomes of other sequences and the untrained network."""
+    """Silhouette, beside outcomes of other sequences and the untrained network."""
     simplex: Measured
-    """Beside other sequences' posteriors and the untrained network."""
+    """R² of the posterior, beside other sequences' posteriors and the untrained network."""
     entropy: Measured
-    """Beside the step alone, other sequences' entropies, and the untrained network."""
+    """R² of the entropy, beside the step alone, other sequences and the untrained network."""
 
 
 def measure_clusters(
     model: nn.Module, batch: Batch, initial: Untrained = None, permutations: int = PERMUTATIONS
 ) -> list[Clusters]:
-    """Before the first layer and after every layer, whatever the layers are."""
+    """Clusters before the first layer and after every layer, for any kind of layer."""
     split(len(batch.inputs))
     labels = modes(batch.posterior)
     if bool((labels < 0).any(1).all()):
@@ -120,7 +120,7 @@ def silhouettes(distance: Tensor, labels: Tensor) -> Tensor:
 
 
 def _silhouette(x: Tensor, labels: Tensor, permutations: int, seed: int) -> Measured:
-    """As many whole sequences as all pairs of their tokens allow."""
+    """As many whole sequences as the limit on pairs of tokens allows."""
     keep = max(1, MOST_TOKENS // x.shape[1])
     labels = labels[:keep]
     if labels[labels >= 0].unique().numel() < 2:

@@ -1,13 +1,13 @@
-"""Which heads look by content rather than by place, and which keys they compare.
+"""Heads that attend by content rather than by position, and the keys that they compare.
 
     bits     I(sequence ; attended position | step), the mean over sequences of KL(row ‖ mean row of
-             the step): 0 for a head that looks at the same places whatever stands there
-    lookup   attention on earlier pairs with the asked key, less that on the pairs which have this
+             the step): 0 for a head that attends to the same positions in every sequence
+    lookup   attention on earlier pairs with the requested key, minus that on the pairs with this
              role in other sequences at the same step
 
-Both at the scored positions, where keys are asked for. A head that looks a key up finds it at the
-keys of earlier pairs or at their values; there the keys that attention receives are compared, one
-mean for each asked symbol. N sequences, S steps, H heads, T positions.
+Both are measured at the scored positions, the requested keys. A lookup head finds the requested key
+at the keys of earlier pairs or at their values. The keys of attention are compared there, one mean
+key for each symbol. N sequences, S steps, H heads, T positions.
 """
 
 import math
@@ -23,7 +23,7 @@ from bayesattn.probes.measured import NotApplicableError
 from bayesattn.tunnels import Batch, Bijection, Tunnel
 
 LOOKS_UP = 0.5
-"""A head looks keys up if it does so at least this much as the head that does most."""
+"""A lookup head has at least this share of the largest lookup of any head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Lookup:
     layer: int
     head: int
     mass: float
-    """Attention on the right pairs, beyond that on the pairs of other sequences."""
+    """Attention on the right pairs, minus that on the pairs of other sequences."""
     keys: Tensor
     """[symbols, d] mean key of each symbol, where the head finds it."""
 
@@ -47,9 +47,9 @@ def content_bits(rows: Tensor) -> Tensor:
 
 
 def lookup_mass(rows: Tensor, mask: Tensor) -> Tensor:
-    """[H] attention of rows [N, S, H, T] inside `mask` [N, S, T], beyond other sequences' masks.
+    """[H] attention of rows [N, S, H, T] in `mask` [N, S, T], minus that in other sequences' masks.
 
-    Only rows that have something inside count, and only they lend their masks, at their own step.
+    Only rows with a non-empty mask count; only their masks are exchanged, within a step.
     """
     some = mask.any(-1).double()
     others = some.sum(0)
@@ -63,7 +63,7 @@ def lookup_mass(rows: Tensor, mask: Tensor) -> Tensor:
 
 
 def find_lookups(model: nn.Module, tunnel: Tunnel, batch: Batch) -> list[Lookup]:
-    """The heads of a model of returning keys that look them up, wherever they are."""
+    """The lookup heads of all layers of a model with returning keys."""
     if not isinstance(tunnel, Bijection):
         raise NotApplicableError(f"nothing is looked up by its key in the {tunnel.name} tunnel")
     rows, parts = attention_rows(model, batch), anatomy(model)

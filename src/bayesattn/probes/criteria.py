@@ -1,8 +1,8 @@
-"""Two ways to sum up: the authors' criteria as they wrote them, and ours against nulls.
+"""Two summaries: the authors' criteria as published, and ours against nulls.
 
 The authors (section 4.4): more than 30% of the variance of values on one component or on two; mean
 off-diagonal |cos| of W_K below 0.20 in half of the layers; attention entropy falls by more than
-30%. Three of three is "present", two "partial". None of it looks at a null, so each line also says
+30%. Three of three is "present", two "partial". These criteria have no null, so each line also says
 whether the same network with fresh weights passes.
 
 Ours: more than chance (p below 0.01, or an interval beyond the null) and more than fresh weights.
@@ -21,7 +21,7 @@ LARGEST_COSINE = 0.20
 LEAST_LAYERS = 0.5
 LEAST_REDUCTION = 0.30
 ALPHA = 0.01
-"""Several kinds of states are looked at, so 0.05 for each would find something by chance."""
+"""Level of each test; with several kinds of states, 0.05 would give chance findings."""
 Keys = Sequence[dict[str, Measured]]
 
 
@@ -48,7 +48,7 @@ def paper_criteria(
 
 
 def calibrated(states: Sequence[States], keys: Keys, attention: Depth | None) -> list[Criterion]:
-    """Ours: beyond the null, and beyond fresh weights where those were measured."""
+    """Our criteria: beyond the null, and beyond fresh weights if these were measured."""
     found: list[Criterion] = []
     if values := last_values(states):
         share, order = values[SHARE], values[SPEARMAN]
@@ -75,7 +75,7 @@ def calibrated(states: Sequence[States], keys: Keys, attention: Depth | None) ->
 
 
 def summary(criteria: Sequence[Criterion]) -> str:
-    """The authors' word for how many of the three hold."""
+    """The authors' word for the number of criteria that hold."""
     count = sum(criterion.holds for criterion in criteria)
     if len(criteria) < 3:
         return "not all measured"
@@ -83,7 +83,7 @@ def summary(criteria: Sequence[Criterion]) -> str:
 
 
 def last_values(states: Sequence[States]) -> States | None:
-    """Values of the last layer that was looked at."""
+    """Values of the last measured layer."""
     values = [one for one in states if one.kind == "values"]
     return max(values, key=lambda one: one.layer, default=None)
 

@@ -1,17 +1,17 @@
-"""A curve through the middle of states: what a straight axis misses of a bent manifold.
+"""A curve through states, which follows a bent manifold better than a straight axis.
 
 A chain of nodes y_1 … y_K minimises
 
     mean over n of ‖x_n - y(n)‖²  +  λ Σ_k ‖y_(k-1) - 2 y_k + y_(k+1)‖²
 
-where y(n) is the node nearest to x_n. It starts as a straight line along the first component;
-assignment and nodes take turns while λ falls, so the line bends step by step.
+where y(n) is the node nearest to x_n. The chain is initialised as a straight line along the first
+component. Assignment and nodes are updated in turn while λ falls, so the line bends gradually.
 States are then projected onto the segments between nodes:
 
-    coordinate   length of the curve up to where a state lands
+    coordinate   length of the curve up to the projection of a state
     share        1 - Σ distance² / Σ deviation², comparable with that of the first component
 
-Whoever judges a curve holds sequences out: K nodes fit more than one axis does.
+Judge a curve on held-out sequences, because K nodes fit more than one axis.
 """
 
 from typing import NamedTuple
@@ -23,17 +23,17 @@ from bayesattn.linear import centred, principal_axes
 
 NODES = 16
 STIFFNESS = (2, -1)
-"""log10 of λ, at the start and at the end."""
+"""Values of log10 λ at the start and at the end."""
 ROUNDS = 60
 
 
 class Landing(NamedTuple):
-    """Where states land on a curve."""
+    """Projections of states on a curve."""
 
     coordinate: Tensor
-    """[...] length of the curve up to there."""
+    """[...] length of the curve up to the projection."""
     distance: Tensor
-    """[...] squared."""
+    """[...] squared distance from the state to its projection."""
 
 
 class Curve(NamedTuple):
@@ -62,7 +62,7 @@ class Curve(NamedTuple):
         return Landing(*(one[:, 0].unflatten(0, x.shape[:-1]) for one in found))
 
     def share(self, x: Tensor) -> float:
-        """Of the variance of x [..., d] about the mean of the fit."""
+        """Share of the variance of x [..., d] about the mean of the fit."""
         spread = (x.double() - self.mean).square().sum()
         return float(1 - self.land(x).distance.sum() / spread.clamp(min=1e-300))
 

@@ -1,4 +1,4 @@
-"""How a training comes to rest: routing and content, checkpoint by checkpoint, against the end.
+"""Drift of attention and values during training, compared with the final checkpoint.
 
     attention   mean Jensen-Shannon divergence of attention rows to the final ones, bits
     values      1 - CKA of values (and of attention outputs) with the final ones
@@ -6,15 +6,16 @@
                 1 at the end, r/d for random subspaces
     error       |H(model) - H(Bayes)| and KL(Bayes ‖ model), bits
 
-on the same sequences at every checkpoint. A curve is settled when what separates it from its end
-has fallen to a tenth of what it was at the start, and half-settled at a half.
+on the same sequences at every checkpoint. A curve is settled when its distance to its end is a
+tenth of the distance at the start, and half-settled at a half.
 
     dissociation = log2( settling step of the values / settling step of attention )
-    precision    = log2( step from which the error is at most twice its end / the same )
+    precision    = log2( step from which the error is at most twice its end
+                         / settling step of attention )
 
-positive if attention freezes first. The two drifts are different functions of the weights, so they
-would not settle together even on a straight path: the null walks straight from the first to the
-last weights, at each checkpoint as far as the training was, and is measured in the same way.
+Both are positive if attention settles first. The two drifts are different functions of the weights,
+so they do not settle together even on a straight path. The null is the straight line from the first
+to the last weights, with the same progress at each checkpoint, measured in the same way.
 """
 
 import math
@@ -49,32 +50,32 @@ class Path:
 
     steps: list[int]
     curves: dict[str, list[float]]
-    """By kind of `KINDS`. frame is 1 - overlap, so that every curve falls to its end."""
+    """Curves by kind of `KINDS`. frame is 1 - overlap, so every curve falls to its end."""
     layers: dict[str, list[list[float]]]
-    """The drifts of each layer that attends."""
+    """The drifts of each layer with attention."""
 
     def settling(self, kind: str, share: float = SETTLED) -> float:
-        """Step at which a curve has come to within `share` of its end; see `settling_step`."""
+        """Step at which a curve is within `share` of its end; see `settling_step`."""
         return settling_step(self.steps, self.curves[kind], share)
 
     def reaching(self, kind: str) -> float:
-        """Step from which on a curve that falls stays below `TWICE` its end."""
+        """Step from which a falling curve stays below `TWICE` its end."""
         curve = self.curves[kind]
         whole = abs(curve[0] - curve[-1]) or 1.0
         return settling_step(self.steps, curve, (TWICE - 1) * abs(curve[-1]) / whole)
 
     def dissociation(self, kind: str) -> float:
-        """log2 of how much later it settles than attention."""
+        """The ratio of its settling step to that of attention, log2."""
         return math.log2(self.settling(kind) / self.settling("attention"))
 
     def precision(self) -> float:
-        """log2 of how much later the entropy error is right than attention is settled."""
+        """The ratio of the step of a small entropy error to that of settled attention, log2."""
         return math.log2(self.reaching("mae") / self.settling("attention"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """A training and, as a null, the straight way between its ends."""
+    """A training and, as a null, the straight line between its ends."""
 
     trained: Path
     straight: Path
@@ -105,7 +106,7 @@ class Drift:
 
 
 def measure_drift(run: Run, *, sequences: int = 128, seed: int = EVAL_SEED) -> Drift:
-    """Follow the training of `run` through the checkpoints it kept."""
+    """Drift of the training of `run`, from its checkpoints."""
     steps = milestones(run)
     if len(steps) < FEWEST_CHECKPOINTS:
         kept = "no checkpoint" if not steps else f"{len(steps)} checkpoints, of the end only"
@@ -119,9 +120,9 @@ def measure_drift(run: Run, *, sequences: int = 128, seed: int = EVAL_SEED) -> D
 
 
 def milestones(run: Run) -> list[int]:
-    """Steps of checkpoints that the run meant to keep, and its last.
+    """Steps of the planned checkpoints of the run, and its last.
 
-    Others were written when a while had passed, so it depends on the machine whether they exist.
+    Others were written after some time, so the machine determines whether they exist.
     """
     steps = run.steps()
     meant = {*checkpoint_steps(TrainConfig(**run.config["training"]).steps), *steps[-1:]}
@@ -139,7 +140,7 @@ def follow(steps: Sequence[int], models: Sequence[Predictor], batch: Batch) -> D
 
 
 def straight_path(models: Sequence[Predictor]) -> Iterator[Predictor]:
-    """As many models on the line from the first to the last weights, each as far along as its own.
+    """Equally many models on the line from the first to the last weights, with equal progress.
 
     Progress is 1 - ‖θ - θ_end‖ / ‖θ_start - θ_end‖.
     """
@@ -174,10 +175,10 @@ def subspace_overlap(first: Tensor, second: Tensor, rank: int) -> float:
 
 
 def settling_step(steps: Sequence[int], curve: Sequence[float], share: float) -> float:
-    """First step from which on |curve - end| stays within `share` of |start - end|.
+    """First step from which |curve - end| stays within `share` of |start - end|.
 
-    Between two checkpoints the curve is taken as straight. At least half the first interval, so
-    that a ratio of two steps exists.
+    The curve is interpolated linearly between checkpoints. The result is at least half the first
+    interval, so a ratio of two steps exists.
     """
     away = [abs(value - curve[-1]) for value in curve]
     limit = share * away[0]
@@ -222,7 +223,7 @@ def _distances(model: Predictor, now: Captured, end: Captured) -> dict[str, list
 
 
 def _frame_size(model: Predictor) -> tuple[int, int]:
-    """Width of a head, and how many of its directions span the frame: a quarter of them."""
+    """Width of a head, and number of directions of the frame: a quarter of the width."""
     parts = anatomy(model)
     width = parts.attention(parts.attending[0]).width
     return width, max(1, width // 4)

@@ -1,6 +1,6 @@
-"""What a look into one model gives, whatever the model is: findings, each beside its nulls.
+"""Findings of one model of any kind, each beside its nulls.
 
-A probe that means nothing for a model, or fails, says why in `skipped`, and the others go on.
+If a probe has no meaning for a model, or fails, `skipped` has the reason, and the others go on.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ Row = dict[str, str]
 
 
 class MeasuredRow(dict[str, str]):
-    """A row of a table that knows its numbers, so that a page can draw them."""
+    """A row of a table with its numbers, so a page can draw them."""
 
     measured: Measured
 
@@ -35,15 +35,15 @@ class Finding:
     what: str
     measured: Measured
     layer: int | None = None
-    """None for what is of all layers."""
+    """Number of the layer; None for all layers together."""
     reported: str | None = None
-    """What the authors write of other models; shown, never compared with."""
+    """The authors' number for other models; shown, never compared with."""
     doubt: str | None = None
-    """Why the self-check says little about it."""
+    """Reason why the self-check is weak for this number."""
 
     @property
     def times_noise(self) -> float | None:
-        """Measured over what noise of the same size gives."""
+        """The measured value divided by that of noise of the same size."""
         noise = self.measured.nulls.get("noise")
         return self.measured.value / noise if noise else None
 
@@ -79,20 +79,20 @@ class Criterion:
     holds: bool
     found: str
     control_holds: bool | None = None
-    """Whether fresh weights pass as well; None if they were not measured, or are in the rule."""
+    """Whether fresh weights pass, too; None if not measured, or if the rule includes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What was found in one model; each kind of model adds its own results."""
+    """The findings of one model; each kind of model adds its own results."""
 
     name: str
     about: dict[str, Any]
     check: SelfCheck
     skipped: dict[str, str] = field(default_factory=dict[str, str])
-    """Why something was not measured, by its name."""
+    """Reasons of skipped measurements, by name."""
     notes: list[str] = field(default_factory=list[str])
-    """What a reader of the numbers has to know."""
+    """Remarks for the reader of the numbers."""
 
     @property
     def title(self) -> str:
@@ -134,9 +134,9 @@ def to_json(found: Sequence[Examination]) -> dict[str, Any]:
 
 
 def table(findings: Sequence[Finding], *, reported: bool = False) -> list[Row]:
-    """A row for each finding, without the columns that are empty in all of them.
+    """A row for each finding, without columns that are empty in all rows.
 
-    `reported` adds what the authors write of other models, for pages that are wide enough.
+    `reported` adds the authors' numbers for other models, for wide pages.
     """
     rows = [one.row() for one in findings]
     for row, one in zip(rows, findings, strict=True):
@@ -168,7 +168,7 @@ def measured_row(probe: str, where: str, what: str, measured: Measured) -> Measu
 
 
 def said(null: str) -> str:
-    """What a null is called for people; JSON keeps its name."""
+    """Readable name of a null; JSON has its short name."""
     return FOR_PEOPLE.get(null, null)
 
 
@@ -183,9 +183,9 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def attempt(skipped: dict[str, str], name: str, work: Callable[[], Any]) -> Any:
-    """The result of `work`; if it is impossible, None, and the reason in `skipped`.
+    """The result of `work`; None if it fails, with the reason in `skipped`.
 
-    Whatever an unknown model does, one measurement must not cost the others.
+    A failed measurement of an unknown model must not stop the others.
     """
     try:
         return work()

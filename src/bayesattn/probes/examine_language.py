@@ -55,19 +55,19 @@ REPORTED = {
     WEIGHTS: "0.11–0.13 Pythia-410M, 0.03–0.05 Phi-2, 0.15–0.18 Llama-3.2-1B",
     REDUCTION: "82% Pythia-410M, 86% Phi-2, 31% Llama-3.2-1B",
 }
-"""By the authors (arXiv 2512.23752), of values in the last layer."""
+"""The authors' numbers (arXiv 2512.23752) for values in the last layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """What one model shows of one set of prompts, reduced to what the measurements need."""
+    """Observations of one model on one set of prompts, reduced for the measurements."""
 
     bits: Tensor
     """[N] entropy of the next token."""
     states: dict[tuple[int, str], Tensor]
     """[N, heads, D] or [N, width], by layer and kind."""
     keys: list[dict[str, Tensor]]
-    """Of every layer, by name: see `measure_layer_keys`."""
+    """Keys of every layer, by name: see `measure_layer_keys`."""
     width: int
     rows: Rows | None
     """None if attention could not be observed."""
@@ -76,7 +76,7 @@ class Observed:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageExamination(Examination):
-    """What was found in a language model; what could not be measured is empty or None."""
+    """Findings of a language model; measurements that failed are empty or None."""
 
     prompts: dict[str, Any]
     bits: list[float]
@@ -346,6 +346,12 @@ def _notes(subject: Subject) -> list[str]:
     notes: list[str] = []
     if subject.parts.reason:
         notes.append(f"Seen from its cache alone: {subject.parts.reason}.")
+    attending = [layer.index for layer in subject.parts.layers]
+    if len(attending) < subject.plan.layers:
+        notes.append(
+            f"Of its {subject.plan.layers} layers only {', '.join(map(str, attending))} have keys "
+            "and values of their own; in this order they are L0, L1, … here."
+        )
     if subject.plan.quantised:
         notes.append(
             f"The weights were stored as {subject.plan.quantised}: the rounding moves |cos| "

@@ -1,4 +1,4 @@
-"""Every probe of one run of a tunnel: what is inside, beside the network before training."""
+"""All probes of one run of a tunnel, beside the network before training."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class TunnelSubject:
 
 @dataclass(frozen=True, kw_only=True)
 class TunnelExamination(Examination):
-    """What all probes found; None, or an empty list, for those that were skipped."""
+    """Findings of all probes; None, or an empty list, for skipped ones."""
 
     subject: TunnelSubject
     sequences: int
@@ -107,7 +107,7 @@ def examine_tunnel(
     sequences: int = 256,
     tell: Callable[[str], None] = lambda _: None,
 ) -> TunnelExamination:
-    """Make every probe that applies."""
+    """Run every probe that applies."""
     if sequences < FEWEST_SEQUENCES:
         raise ValueError(f"sequences must be {FEWEST_SEQUENCES} or more, not {sequences}")
     model, tunnel = subject.model, subject.tunnel

@@ -1,4 +1,4 @@
-"""Where queries look: how sharply, at what, and whether the layers differ.
+"""Focusing: how sharp attention is, where queries attend, and differences between layers.
 
     entropy     -Σ_j α_j log α_j / log n over the n visible keys: 1 if even, 0 if all on one
     mass        Σ α_j over consistent, or eliminated, positions (`roles`)
@@ -8,14 +8,14 @@
 
 all at the scored positions of held-out sequences.
 
-Which positions speak for hypotheses that are still possible, and which for others.
+Roles of positions:
 
-    consistent   earlier positions about a hypothesis that the evidence so far leaves standing
-    eliminated   earlier positions about one that it does not
+    consistent   earlier positions of a hypothesis that the evidence so far allows
+    eliminated   earlier positions of a hypothesis that the evidence excludes
 
-bijection, recall: the pairs with the asked key, and all other pairs. Where a key is new nothing is
-consistent: every pair seen speaks of values that are taken. hmm, revision: the rows of the header
-that belong to hypotheses more probable than at the start, and the other rows.
+bijection, recall: the pairs with the requested key, and all other pairs. For a new key no position
+is consistent, because every earlier pair shows a value that is taken. hmm, revision: the header
+rows of hypotheses that are more probable than at the start, and the other rows.
 """
 
 from dataclasses import dataclass, field
@@ -53,11 +53,11 @@ class Focus:
     head: int | None
     """None: mean over the heads."""
     entropy: Measured
-    """Beside even attention, 1, and the untrained network."""
+    """Entropy, beside even attention (1) and the untrained network."""
     mass: dict[str, Measured] = field(default_factory=dict)
-    """By role, beside even attention, other sequences' roles, and the untrained network."""
+    """Mass by role, beside even attention, other sequences' roles, and the untrained network."""
     alignment: Measured | None = None
-    """None where nothing is consistent, or nothing eliminated."""
+    """None if no position is consistent, or none eliminated."""
     own: float = 0.0
     by_step: dict[str, list[float]] = field(default_factory=dict)
     """entropy, and mass by role, at each step; NaN where a step has none."""
@@ -70,7 +70,7 @@ def measure_focusing(
     initial: Untrained = None,
     permutations: int = PERMUTATIONS,
 ) -> list[Focus]:
-    """Every layer that attends: first all its heads together, then each."""
+    """Every layer with attention: first all its heads together, then each head."""
     parts = anatomy(model)
     parts.require_attention()
     require_samples("sequences", len(batch.inputs), FEWEST_SEQUENCES)
@@ -250,7 +250,7 @@ def _by_step(values: Tensor, some: Tensor) -> list[float]:
 
 
 def roles(tunnel: Tunnel, batch: Batch) -> Roles:
-    """Masks of consistent and of eliminated positions."""
+    """Masks of consistent and eliminated positions."""
     match tunnel:
         case Bijection():
             return _bijection(batch)

@@ -1,16 +1,16 @@
 """Do the keys of hypotheses form a frame? Cosines between the keys of different tokens.
 
     |cos|            mean over pairs of tokens i ≠ j of |k_i · k_j| / (‖k_i‖ ‖k_j‖)
-    centred |cos|    the same after the mean key is taken off: a part that all keys share adds the
-                     same to every score, and softmax does not see it
+    centred |cos|    the same after the mean key is subtracted: a part that all keys share adds the
+                     same number to every score, which cancels in the softmax
     effective rank   exp of the entropy of the singular values, between 1 and min(n, d)
 
-k_i is what attention receives where token i stands, after the norms of the layers before it, as a
-mean over its occurrences in held-out sequences. In the first layer of a model that adds no
-position it is the same at each. Signed cosines are no evidence: n unit vectors have a mean of at
-least -1/(n-1), and random ones of about 0.
+k_i is the key of token i as attention receives it, averaged over the occurrences of the token in
+held-out sequences. In the first layer of a model without added positions all occurrences have the
+same key. Signed cosines are no evidence: n unit vectors have a mean of at least -1/(n-1), and
+random ones of about 0.
 
-How orthogonal are keys? Three things are called so; each is measured under its own name.
+"Orthogonal keys" has three meanings; each is measured under its own name.
 
     weights   mean |cos| between the d_k columns of one head's W_K, vectors of the model's width:
               the authors' definition
@@ -50,7 +50,7 @@ from bayesattn.tunnels.recall import FIRST_KEY
 PERMUTATIONS = 999
 FEWEST_TOKENS = 4
 TOKENS = 100
-"""Different tokens whose keys are compared."""
+"""Number of distinct tokens whose keys are compared."""
 RANDOM = "random directions"
 WEIGHTS = "|cos| of W_K"
 BEFORE_ROTATION = "|cos| of tokens, before rotation"
@@ -68,7 +68,7 @@ class KeyFrame:
     count: int
     width: int
     cosine: Measured
-    """Beside random directions, shuffled coordinates, and the network before training."""
+    """Mean |cos|, beside random directions, shuffled coordinates, and the untrained network."""
     centred: Measured
     rank: Measured
 
@@ -158,7 +158,7 @@ def effective_rank(keys: Tensor) -> Tensor:
 
 
 def hypothesis_tokens(tunnel: Tunnel, inputs: Tensor) -> dict[str, Tensor]:
-    """Which hypothesis, or piece of evidence, stands at each position [N, T]; -1 for none."""
+    """Hypothesis, or piece of evidence, at each position [N, T]; -1 for none."""
     match tunnel:
         case Bijection():
             size = tunnel.alphabet
@@ -208,7 +208,7 @@ def token_keys(
     times = {name: ids[ids >= 0].bincount() for name, ids in tokens.items()}
     for name, count in times.items():
         if bool((count == 0).any()):
-            raise ValueError(f"some {name} never came up: take more sequences")
+            raise ValueError(f"some {name} never occurred: take more sequences")
     return {(name, layer): x / times[name][:, None, None] for (name, layer), x in sums.items()}
 
 
@@ -240,13 +240,13 @@ def jackknife(pairs: Tensor) -> Interval:
 def measure_layer_keys(
     own: dict[str, Tensor], fresh: dict[str, Tensor], width: int
 ) -> dict[str, Measured]:
-    """All that is known of one layer of a language model, by name, beside `fresh` weights.
+    """All measurements of keys in one layer of a language model, beside `fresh` weights.
 
     Args:
         own: `WEIGHTS`: `weight_cosines` [G]; `BEFORE_ROTATION` and `AS_ATTENDED`: keys [n, G, d] of
             n different tokens; `HEADS`: keys [N, G, d] at the last token of N prompts.
-        fresh: the same of the network with fresh weights, or nothing.
-        width: of the model.
+        fresh: the same for the network with fresh weights, or empty.
+        width: width of the model.
     """
     found: dict[str, Measured] = {}
     for name, x in own.items():
@@ -280,7 +280,7 @@ def weight_cosines(weight: Tensor) -> Tensor:
 def different_tokens(prompts: Sequence[Sequence[int]]) -> list[int]:
     """Places of the first occurrences of up to `TOKENS` different tokens, over all prompts.
 
-    Position 0 is left out: it is where models put attention that has nowhere else to go.
+    Position 0 is left out, because it often is an attention sink.
     """
     tokens = ((token, position) for prompt in prompts for position, token in enumerate(prompt))
     first: dict[int, int] = {}

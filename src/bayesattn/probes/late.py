@@ -1,10 +1,10 @@
-"""How much attention and values still move late in a training.
+"""Movement of attention and values late in a training.
 
     moved   (1 - CKA of a late checkpoint with the end) / (1 - CKA of the end with a sibling's)
 
-A sibling is the same training with another seed, so 1 means: as far as two trainings end from each
-other. Both are measured by the same yardstick, linear CKA, which no order of heads and no rotation
-changes: attention rows at the scored positions, all heads side by side, and values at all
+A sibling is the same training with another seed, so 1 is the distance between the ends of two
+trainings. Both are measured by linear CKA, which does not depend on the order of heads or on
+rotations: attention rows at the scored positions, all heads side by side, and values at all
 positions. Means over layers.
 """
 
@@ -34,7 +34,7 @@ def late_step(run: Run) -> int:
 
 
 def moved(late: Predictor, end: Predictor, sibling: Predictor, batch: Batch) -> dict[str, float]:
-    """By kind, how far a late model is from the end, where 1 is as far as a sibling's end."""
+    """By kind, the distance of a late model from the end; 1 is the distance of a sibling's end."""
     states = [_states(model, batch) for model in (late, end, sibling)]
     ways = (distances(states[at], states[1]) for at in (0, 2))
     drift, between = next(ways), next(ways)

@@ -1,11 +1,11 @@
-"""A number and what it has to be seen beside: its interval, its nulls, its chance.
+"""A number with its interval, its nulls and its p.
 
-Nulls are what measurements give where there is nothing to find:
+Nulls are the values of measurements where there is nothing to find:
 
 random directions      E|cos| = Γ(d/2) / (√π Γ((d+1)/2)) ≈ √(2 / πd)
-white noise, n × d     eigenvalues of the covariance end at (1 + √(d/n))², so that the first
-                       component holds that over d, and the participation ratio is nd / (n + d)
-permutations           the same numbers in an order that means nothing
+white noise, n × d     the largest eigenvalue of the covariance is (1 + √(d/n))², so the share of
+                       the first component is this over d; the participation ratio is nd / (n + d)
+permutations           the same numbers in random order
 """
 
 import math
@@ -22,7 +22,7 @@ from bayesattn.tunnels import Batch, Tunnel
 
 RESAMPLES = 500
 Untrained = nn.Module | None
-"""The same network before training, whose numbers stand beside; None leaves them out."""
+"""The same network before training, for comparison; None leaves it out."""
 ROUNDING = 1e-6
 
 
@@ -32,21 +32,21 @@ class Measured:
 
     value: float
     interval: Interval | None = None
-    """95%, over sequences or tokens: what another sample from the same network would give."""
+    """95% interval over sequences or tokens: it covers other samples from the same network."""
     nulls: dict[str, float] = field(default_factory=dict)
-    """The same quantity where there is nothing to find, by kind of nothing."""
+    """Nulls by name: the same quantity where there is nothing to find."""
     p: float | None = None
-    """Share of permutations that give at least as much as was measured."""
+    """Share of permutations that give at least the measured value."""
 
     def beside(self, **nulls: float | None) -> "Measured":
-        """The same with more nulls; None is no null."""
+        """The same measurement with more nulls; None values are dropped."""
         more = {name.replace("_", " "): value for name, value in nulls.items() if value is not None}
         return replace(self, nulls={**self.nulls, **more})
 
     def against(
         self, null: Tensor, name: str = "other sequences", *, less: bool = False
     ) -> "Measured":
-        """The same beside permutations [M]: their mean, and p; `less` if small is remarkable."""
+        """The same with the mean of permutations [M] and p; `less`: small values are remarkable."""
         sign = -1 if less else 1
         beside = self.beside(**{name: float(null.mean())})
         return replace(beside, p=chance(sign * self.value, sign * null))
@@ -57,7 +57,7 @@ Key = TypeVar("Key")
 
 
 def beside_each(found: Found, **others: Found) -> Found:
-    """`found` with each of its measurements beside that of others, such as untrained networks."""
+    """`found` with the measurements of other networks, such as untrained ones, as nulls."""
     measured = {name: x for name, x in vars(found).items() if isinstance(x, Measured)}
     for null, other in others.items():
         for name, x in measured.items():
@@ -93,14 +93,14 @@ def plain(value: Any) -> Any:
 
 
 def held_out(tunnel: Tunnel, sequences: int) -> Batch:
-    """Sequences that no training has seen, always the same."""
+    """Held-out sequences, always the same."""
     return tunnel.sample(sequences, Generator().manual_seed(EVAL_SEED))
 
 
 def mean_over_sequences(values: Tensor, weights: Tensor | None = None) -> Measured:
-    """Mean of `values` [N, …] over everything, with its interval over the N sequences.
+    """Mean of all `values` [N, …], with its interval over the N sequences.
 
-    `weights` [N, …] say how much each counts, such as a mask; all alike if None.
+    `weights` [N, …], such as a mask; None for equal weights.
     """
     weights = torch.ones_like(values) if weights is None else weights.to(values.dtype)
     total, count = (x.double().flatten(1).sum(1) for x in (values * weights, weights))
@@ -110,20 +110,20 @@ def mean_over_sequences(values: Tensor, weights: Tensor | None = None) -> Measur
 
 
 def chance(value: float, null: Tensor) -> float:
-    """P(null >= value), from permutations [M]; never 0, for the sample is one of them.
+    """P(null >= value), from permutations [M]; never 0, because the sample is one of them.
 
-    What differs by rounding only is the same: where an order means nothing, p is 1.
+    Values that differ by rounding count as equal, so p is 1 where an order has no meaning.
     """
     rounding = ROUNDING * max(1.0, abs(value))
     return (1 + int((null >= value - rounding).sum())) / (1 + len(null))
 
 
 class NotApplicableError(ValueError):
-    """A probe means nothing for this model or tunnel; the others still do."""
+    """A probe has no meaning for this model or tunnel; other probes go on."""
 
 
 def require_samples(what: str, count: int, least: int) -> None:
-    """Refuse a sample that is too small to tell anything from chance."""
+    """Refuse a sample that is too small."""
     if count < least:
         raise ValueError(f"{what}: {count} is too few to tell from chance, take {least} or more")
 
@@ -146,8 +146,8 @@ def white_noise(samples: int, width: int) -> tuple[float, float]:
 def shuffled_columns(rows: Tensor, count: int, generator: Generator) -> Tensor:
     """[count, n, d]: each column of `rows` [n, d] in an order of its own.
 
-    Means and variances of the columns stay; which entries belong to one row does not. Where columns
-    are steps and rows sequences: what the step alone tells stays, what the sequence tells does not.
+    Means and variances of the columns stay the same; rows are mixed. If columns are steps and rows
+    are sequences, information of the step stays and information of the sequence is lost.
     """
     order = torch.rand(count, *rows.shape, generator=generator).argsort(dim=1)
     return rows.expand(count, -1, -1).gather(1, order)

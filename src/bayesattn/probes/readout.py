@@ -1,13 +1,13 @@
-"""What a linear read-out, or an order of ranks, tells of states.
+"""Linear read-outs and rank correlations of states.
 
-    R²      1 - Σ ‖y - ŷ‖² / Σ ‖y - ȳ‖², ȳ the mean where it was fitted
-    order   |r| of the ranks of two quantities, after the mean of each group is taken off both
+    R²      1 - Σ ‖y - ŷ‖² / Σ ‖y - ȳ‖², ȳ the mean over the data of the fit
+    order   |r| of the ranks of two quantities, after the mean of each group is subtracted from both
 
 In tunnels tokens of one sequence depend on each other, so whole sequences are held out, and
-intervals are over them: N sequences, S steps, d inputs, c targets. A prompt of a language model is
-read by what was learnt from all others. The sign of a component means nothing. Groups are what an
-order must not merely follow, such as the number of pairs in a prompt, which decides its length. A
-sets of states at once, N prompts each.
+intervals are over sequences: N sequences, S steps, d inputs, c targets. Each prompt of a language
+model is read by a fit to all other prompts. The sign of a component has no meaning. Groups are
+confounds of an order, such as the number of pairs in a prompt, which determines its length. A sets
+of states at once, N prompts each.
 """
 
 from typing import NamedTuple
@@ -40,11 +40,11 @@ PERMUTATIONS = 499
 ORDER_RESAMPLES = 200
 NO_SPREAD = 1e-9
 FEWEST_PROMPTS = 4
-"""With fewer prompts there is no order to speak of."""
+"""Least number of prompts for an order."""
 
 
 def split(sequences: int) -> tuple[slice, slice]:
-    """Sequences to fit on, and those held out."""
+    """Numbers of sequences for the fit and for the evaluation."""
     require_samples("sequences", sequences, FEWEST_SEQUENCES)
     at = round(sequences * (1 - HELD_OUT))
     return slice(0, at), slice(at, None)
@@ -66,8 +66,8 @@ def explained(error: Tensor, spread: Tensor) -> Measured:
 def decode(x: Tensor, y: Tensor, *, permutations: int = 99) -> Measured:
     """Held-out R² of y [N, S, c] from x [N, S, d], beside targets of other sequences.
 
-    The null fits targets that were exchanged between sequences at every step: it keeps what the
-    step alone tells, which any code of the position can read.
+    The null fits targets that were exchanged between sequences at every step: it keeps the
+    information of the step, which any code of the position has.
     """
     train, test = split(len(x))
     y = y.double()
@@ -84,7 +84,7 @@ def decode(x: Tensor, y: Tensor, *, permutations: int = 99) -> Measured:
 
 
 def step_alone(y: Tensor) -> float:
-    """Held-out R² of the mean at each step, of y [N, S, c]: what the position tells."""
+    """Held-out R² of the mean at each step, of y [N, S, c]: the information of the position."""
     train, test = split(len(y))
     y = y.double()
     error = (y[test] - y[train].mean(0)).square().sum()
@@ -111,11 +111,11 @@ class Component(NamedTuple):
     scores: Tensor
     """[A, N]."""
     share: Tensor
-    """[A] of the variance."""
+    """[A] share of the variance."""
 
 
 def first_component(states: Tensor, *, standardise: bool = False) -> Component:
-    """Of states [A, N, d], centred, and each column divided by its deviation if `standardise`."""
+    """The component of centred states [A, N, d]; `standardise` divides by deviations first."""
     ones = torch.ones(states.shape[:2], dtype=torch.float64)
     grams = gram(states.double(), ones, standardise=standardise)
     return Component(scores(grams, ones)[..., 0], shares(grams, ones).first)
@@ -124,7 +124,7 @@ def first_component(states: Tensor, *, standardise: bool = False) -> Component:
 def order(x: Tensor, bits: Tensor, groups: Tensor | None = None) -> Measured | None:
     """|Spearman| of x and bits [N] given `groups` [N], beside bits exchanged inside groups.
 
-    None where one of the two does not vary inside any group.
+    None if one of the two is constant inside all groups.
     """
     groups = torch.zeros(len(x), dtype=torch.long) if groups is None else groups
     a, b = (within(ranks(z), groups) for z in (x, bits))

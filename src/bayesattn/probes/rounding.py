@@ -1,4 +1,4 @@
-"""How far rounding may take what a model computes from what it means, entry by entry.
+"""Bounds on the rounding errors of a model's computation, entry by entry.
 
 u is the unit round-off of the model's dtype, w that of float32, in which sums are kept. A sum of n
 terms is off by n·w times the sum of their absolute values (Higham 2002, §3.1). Hence
@@ -11,8 +11,8 @@ terms is off by n·w times the sum of their absolute values (Higham 2002, §3.1)
     a length    of a key after rotation by 8u of it: cosines, products and sums are rounded
     a product   Wx + b by ((n + 2)w + 2u) (|W||x| + |b|)
 
-Norms bound e, since |q|·|k| ≤ ‖q‖‖k‖. In float32 scores of ±200 leave a weight certain to some
-thousandths. In bfloat16 e is 4 there: of a weight that is not almost 0 or 1, nothing is known.
+Norms bound e, since |q|·|k| ≤ ‖q‖‖k‖. In float32, with scores of ±200, a weight is known to some
+thousandths. In bfloat16 e is 4 there: then a weight that is not nearly 0 or 1 is not known at all.
 """
 
 import math
@@ -22,18 +22,18 @@ import torch
 from torch import Tensor
 
 SUM = torch.finfo(torch.float32).eps / 2
-"""w."""
+"""The round-off w of float32."""
 
 
 class Gap(NamedTuple):
-    """The entry that is furthest off, measured by what is allowed: by how much, and what may be."""
+    """The entry with the largest ratio of difference and bound: both numbers."""
 
     found: float
     allowed: float = 0.0
 
     @property
     def ratio(self) -> float:
-        """Of both; infinite where nothing is allowed, and for what is no number."""
+        """The ratio of difference and bound; infinite for a bound of 0, and for NaN."""
         if self.found == 0:
             return 0.0
         ratio = self.found / self.allowed if self.allowed else math.inf
@@ -41,7 +41,7 @@ class Gap(NamedTuple):
 
 
 def gap(x: Tensor, y: Tensor, allowed: Tensor | float = 0.0) -> Gap:
-    """Of `x` from `y`, which may be `allowed` apart; in shape they must be the same."""
+    """The largest difference of `x` and `y`, relative to `allowed`; shapes must be equal."""
     if x.shape != y.shape:
         return Gap(math.inf)
     off = (x.double() - y.double()).abs()
@@ -71,7 +71,7 @@ def score_errors(q: Tensor, k: Tensor, scale: float, u: float) -> Tensor:
 
 
 def weight_bounds(weights: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
-    """Where softmax `weights` [..., S] lie if scores are off by `errors`."""
+    """Bounds of softmax `weights` [..., S] if scores are off by `errors`."""
     up, down = ((sign * errors.clamp(max=300)).exp() * weights for sign in (1, -1))
     others = [(x.sum(-1, keepdim=True) - x).clamp(min=0) for x in (up, down)]
     low, high = (a / (a + b).clamp(min=1e-300) for a, b in ((down, others[0]), (up, others[1])))
@@ -79,10 +79,10 @@ def weight_bounds(weights: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weight_rounding(count: int, u: float) -> float:
-    """Of a weight among `count`, relative to it: of ours in float64, and of the model's."""
+    """Relative rounding error of a weight among `count`: ours in float64 plus the model's."""
     return 2 * (count + 5) * SUM + u
 
 
 def mean_error(weights: Tensor, values: Tensor, u: float) -> Tensor:
-    """Of `weights` [..., T, S] times `values` [..., S, D]."""
+    """Rounding error of `weights` [..., T, S] times `values` [..., S, D]."""
     return ((weights.shape[-1] + 2) * SUM + u) * (weights @ values.abs())

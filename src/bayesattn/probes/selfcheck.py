@@ -1,31 +1,31 @@
-"""Is what was captured what the model computes? What is not is not measured.
+"""Compares the capture with the model's computation; parts that differ are not measured.
 
-Exact, bit by bit, whatever the dtype and however large the scores:
+Exact comparisons, bit by bit, for any dtype and any size of scores:
 
-    logits                    those of a pass without hooks
-    values, turned keys       those that a cache keeps, and those that attention is given
-    keys at position 0        before rotation equal to the cached ones there
-    keys of projections       what the projection puts out is what keys, or their norm, are given
-    residual                  what the next block is given, out of the block that has the attention
-    rows                      those that the model's own attention returns
-    weights of later tokens   rows give them nothing
+    logits                    with those of a pass without hooks
+    values, turned keys       with those in a cache, and with the inputs of attention
+    keys at position 0        before rotation with the cached keys there
+    keys of projections       output of the projection with the input of keys, or of their norm
+    residual                  output of the block with attention with the input of the next block
+    rows                      with those that the model's attention returns
+    weights of later tokens   with 0
 
-Up to rounding, by the bounds of `rounding`, entry by entry:
+Comparisons up to rounding, by the bounds of `rounding`, entry by entry:
 
-    lengths of keys           after rotation as before
-    key weights               times what the projection is given, they are its keys
-    recomputed rows           by the model's own attention in float64, of the very q and k it gets
-    sums of rows              1, or what a sink leaves of it
-    rows times values         what each head puts out
+    lengths of keys           after rotation with before
+    key weights               key matrix times the projection's input with the keys
+    recomputed rows           with the model's attention in float64, from the same q and k
+    sums of rows              with 1, or with 1 minus the weight of a sink
+    rows times values         with the output of each head
 
-What a failed check makes meaningless is refused, and the rest goes on; without the logits there is
-no rest. Where scores are so large that rounding explains anything, recomputed rows say little:
-attention is in doubt, and said to be. What is split, ordered or numbered wrongly is caught all the
-same, by what is exact.
+If a check fails, the measurements that depend on it are refused, and the others go on. If the
+logits differ, all are refused. If scores are so large that rounding explains any difference,
+recomputed rows are a weak check: attention is then marked in doubt. The exact comparisons still
+find parts that are split, ordered or numbered wrongly.
 
-Models of tunnels have logits, values, and rows times values. Their rows are computed by the
-definition of attention, from which kernels differ by rounding: scores by 2e at most, and outputs by
-4e max|v|.
+Models of tunnels have the checks logits, values, and rows times values. Their rows are computed by
+the definition of attention. Kernels differ from it by rounding: scores by 2e at most, and outputs
+by 4e max|v|.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ from bayesattn.probes.capture import capture, listening
 from bayesattn.probes.rounding import Gap, gap, unit
 
 LOOSE = 0.1
-"""Of a weight of attention: where rounding may move one by more, little is known of it."""
+"""Largest rounding error of an attention weight; beyond it attention is in doubt."""
 NEEDED = {
     "values": ("values",),
     "turned_keys": ("turned keys",),
@@ -51,19 +51,19 @@ NEEDED = {
     "attention": ("rows", "weights of later tokens", "sums of rows", "recomputed rows"),
     "outputs": ("rows times values",),
 }
-"""By what is captured: the checks without which it means nothing."""
+"""The checks that each captured part needs."""
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """What the comparisons found."""
+    """Results of the comparisons."""
 
     differences: dict[str, float] = field(default_factory=dict[str, float])
-    """Of the entry that is furthest off, measured by what it may be, for each comparison."""
+    """For each comparison, the difference of the entry with the largest ratio to its bound."""
     allowed: dict[str, float] = field(default_factory=dict[str, float])
-    """How far that entry may be off; what is not named must be exact."""
+    """Bound of this entry; comparisons without a bound must be exact."""
     slack: float = 0.0
-    """How far rounding may move a weight of attention."""
+    """Largest rounding error of an attention weight."""
 
     @classmethod
     def of(cls, gaps: Iterable[tuple[str, Gap]], slack: float = 0.0) -> "SelfCheck":
@@ -92,7 +92,7 @@ class SelfCheck:
 
     @property
     def refused(self) -> dict[str, str]:
-        """What must not be measured, and why."""
+        """Parts that must not be measured, with the reason."""
         needed_by = dict(NEEDED)
         if "rows" not in self.differences:  # nothing but what they put out speaks for them
             needed_by["attention"] += NEEDED["outputs"]
@@ -104,7 +104,7 @@ class SelfCheck:
 
     @property
     def doubts(self) -> dict[str, str]:
-        """What is measured although its check says little, and why."""
+        """Parts whose check is weak, with the reason."""
         if self.slack <= LOOSE or "attention" in self.refused:
             return {}
         return {
@@ -114,13 +114,13 @@ class SelfCheck:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """A readable summary."""
         told = {"refused": self.refused, "is in doubt about": self.doubts}
         found = " and ".join(f"{verb} {', '.join(names)}" for verb, names in told.items() if names)
         return f"The self-check of the capture {found or 'passed'}."
 
     def require(self, *names: str) -> None:
-        """Refuse to go on if a comparison failed, or one of `names` if there are any."""
+        """Refuse if a comparison failed (one of `names`, if given)."""
         if wrong := {name: x for name, x in self.wrong.items() if not names or name in names}:
             raise ValueError(
                 f"what is captured of this model is not what it computes ({_off(wrong)}): its "

@@ -1,7 +1,7 @@
-"""Do states have a dominant axis, and does predictive entropy order it?
+"""Do states have a dominant axis, and is it ordered by predictive entropy?
 
-Of values (the value projection, all key/value heads side by side), outputs of heads or the residual
-stream at the last token:
+Measurements of values (the value projection, all key/value heads side by side), outputs of heads or
+the residual stream at the last token:
 
     share           of the variance on the first component, and on the first two
     participation   (Σλ)² / Σλ²
@@ -9,14 +9,14 @@ stream at the last token:
                     centred, where a few massive dimensions decide
     order           correlation of the first component (standardised) with the entropy of the next
                     token, of ranks and of numbers
-    norm            the same with the length of the state: often all that a first component is
+    norm            correlation with the length of the state: a first component is often only this
     unit length     share and order after every state is scaled to length 1
-    decodability    how well the entropy can be read off all components
+    decodability    held-out R² of the entropy from all components
 
 each beside
 
     noise           Gaussian numbers, as many prompts and dimensions
-    shuffled        every column in an order of its own: p of shares
+    shuffled        every column in its own random order: p of shares
     other prompts   entropies of other prompts of the same source: p of orders
     random init     the same network with fresh weights, on the same prompts
 """
@@ -42,7 +42,7 @@ from bayesattn.stats import percentiles, resampling_weights
 DRAWS = 200
 PERMUTATIONS = 199
 FEWEST = 8
-"""Fewer prompts than this have no geometry to speak of."""
+"""Least number of prompts."""
 KINDS = ("values", "outputs", "residual")
 DECODABILITY = "held-out R² of entropy"
 CONTROL = "random init"
@@ -66,11 +66,11 @@ class States:
     width: int
     prompts: int
     measured: dict[str, Measured]
-    """By name: those of `NAMES`, and `DECODABILITY`."""
+    """Measurements by name: those of `NAMES`, and `DECODABILITY`."""
     plane: list[list[float]]
     """First two components, standardised, of each prompt."""
     control_plane: list[list[float]] | None
-    """The same of the network with fresh weights."""
+    """The same for the network with fresh weights."""
 
     def __getitem__(self, name: str) -> Measured:
         return self.measured[name]
@@ -87,10 +87,10 @@ def measure_states(
     draws: int = DRAWS,
     permutations: int = PERMUTATIONS,
 ) -> States:
-    """Everything about states [n, ...], after which the next token has the entropies `bits` [n].
+    """All measurements of states [n, ...]; `bits` [n] are the entropies of the next token.
 
-    Sources are what each prompt was cut out of: entropies are exchanged between prompts of one
-    source only. The control is states and entropies of the same network with fresh weights.
+    Entropies are exchanged between prompts of one source only. The control has states and entropies
+    of the same network with fresh weights.
     """
     rows, bits = states.flatten(1).double(), bits.double()
     require_samples("prompts", len(rows), FEWEST)
@@ -123,7 +123,7 @@ def measure_states(
 
 
 def exchanged(sources: Sequence[str], count: int) -> Tensor:
-    """[count, n] orders in which every prompt goes to the place of one of its own source."""
+    """[count, n] permutations inside sources."""
     names = {name: number for number, name in enumerate(dict.fromkeys(sources))}
     groups = torch.tensor([names[name] for name in sources])
     return shuffled_inside(groups, count, Generator().manual_seed(1))
@@ -132,7 +132,7 @@ def exchanged(sources: Sequence[str], count: int) -> Tensor:
 def _beside_nulls(
     measured: Mapping[str, Measured], rows: Tensor, bits: Tensor, others: Tensor
 ) -> Iterator[tuple[str, Measured]]:
-    """Each quantity beside its nulls, with the chance of as much where there is nothing."""
+    """Each quantity beside its nulls, with p."""
     generator = Generator().manual_seed(0)
     spectra = {
         STANDARDISED: (rows, True),
@@ -154,7 +154,7 @@ def _beside_nulls(
         UNIT_SPEARMAN: spearman(unit, bits[others]),
     }
     for name, null in orders.items():
-        # the sign of a component is free, so null and sample both take the better one
+        # the sign of a component is free, so null and sample both take the better sign
         p = chance(abs(measured[name].value), null.abs())
         found = measured[name].beside(other_prompts=float(null.abs().mean()))
         yield name, replace(found, p=p)
@@ -189,7 +189,7 @@ def quantities(
 
 
 def point(rows: Tensor, bits: Tensor) -> dict[str, float]:
-    """Each of `NAMES`, of the sample as it is."""
+    """Each of `NAMES`, for the sample without resampling."""
     return {name: float(x[0]) for name, x in quantities(rows, bits, once(rows)).items()}
 
 
@@ -227,7 +227,7 @@ def _signed(first: Tensor, bits: Tensor, weights: Tensor, like: Tensor | None) -
 
 
 def permuted_shares(rows: Tensor, count: int, generator: Generator, *, standardise: bool) -> Shares:
-    """[count] shares after each column of rows [n, d] is put in an order of its own."""
+    """[count] shares after each column of rows [n, d] is shuffled separately."""
     return _shares(
         lambda number: shuffled_columns(rows, number, generator), count, rows.shape, standardise
     )
@@ -250,7 +250,7 @@ def noise(count: int, width: int, standardise: bool = True) -> tuple[float, floa
 def _shares(
     sample: Callable[[int], Tensor], count: int, shape: Sequence[int], standardise: bool
 ) -> Shares:
-    """[count] shares of matrices of one shape, of which `sample` makes as many as it is asked."""
+    """[count] shares of random matrices that `sample` makes."""
     found: list[Shares] = []
     for weights in chunks(torch.ones(count, shape[0], dtype=torch.float64), shape[1]):
         grams = gram(sample(len(weights)), weights, standardise=standardise)

@@ -1,11 +1,11 @@
-"""Which sublayer brings the answer nearer: linear probes before and after each.
+"""Which sublayer brings the prediction nearer to the answer? Linear probes before and after each.
 
     gain        R² of a probe refitted after the sublayer - R² of one fitted before it
-    carried     R² of the probe fitted before, used after: whether the sublayer wrote along the
-                direction that already carried the answer
+    carried     R² after the sublayer of the probe fitted before it: whether the sublayer writes
+                along the direction that already has the answer
 
-for the entropy of the exact posterior and for the posterior itself, on held-out sequences. Only
-refitted probes compare two places fairly: a sublayer may turn the code without losing any of it.
+for the entropy of the exact posterior and for the posterior itself, on held-out sequences. Two
+places need refitted probes, because a sublayer may rotate the code without loss.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Sublayer:
     before: float
     """Held-out R² before the sublayer."""
     after: float
-    """The same of a probe refitted after it."""
+    """Held-out R² of a probe refitted after it."""
     gain: Measured
     """after - before, beside the untrained network."""
     carried: float

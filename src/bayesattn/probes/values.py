@@ -1,14 +1,14 @@
-"""Do states lie on a curve that the entropy of the posterior orders?
+"""Do states lie on a curve that is ordered by the entropy of the posterior?
 
 Principal components of states at the scored positions, centred but not z-scored:
 
     share           of the variance on the first component
     participation   (Σλ)² / Σλ², how many components share it
     order           |correlation| of the first component with the entropy of the exact posterior
-    given position  the same after the mean of every step is taken off both
+    given position  the same after the mean of every step is subtracted from both
     decodability    held-out R² of the entropy from all components
 
-The step alone is a confound: where keys never return the entropy is a function of the step, so any
+The step is a confound: where keys never return, the entropy is a function of the step, so any
 code of the position is "ordered by entropy". There `given position` does not exist.
 """
 
@@ -50,16 +50,16 @@ class Manifold:
     """values, attention outputs or residual."""
     width: int
     share: Measured
-    """Beside white noise and the untrained network."""
+    """Share of the first component, beside white noise and the untrained network."""
     participation: Measured
     order: Measured
-    """Beside entropies of other sequences and the untrained network."""
+    """Order, beside entropies of other sequences and the untrained network."""
     rank_order: float
-    """The same of ranks (Spearman)."""
+    """Order of ranks (Spearman)."""
     given_position: Measured | None
-    """None where the entropy is a function of the step."""
+    """Order given the step; None if the entropy is a function of the step."""
     decodability: Measured
-    """Beside what the step alone tells, other sequences' entropies, and the untrained network."""
+    """R² of the entropy, beside the step alone, other sequences and the untrained network."""
 
 
 class Components(NamedTuple):
@@ -159,9 +159,9 @@ def _correlated(first: Tensor, bits: Tensor, others: Tensor) -> Measured:
 
 
 def order_given_step(place: Tensor, bits: Tensor) -> float | None:
-    """|r| of two quantities [N, S] after the mean of every step is taken off both.
+    """|r| of two quantities [N, S] after the mean of every step is subtracted from both.
 
-    None where the second is a function of the step.
+    None if the second is a function of the step.
     """
     place, within = (x.double() - x.double().mean(0) for x in (place, bits))
     if float(within.square().mean()) < NO_SPREAD:

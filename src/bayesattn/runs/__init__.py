@@ -1,4 +1,4 @@
-"""Runs: directories that training fills and everything else reads."""
+"""Runs: directories that training writes and all other code reads."""
 
 from bayesattn.runs.checkpoint import Checkpoint, Tensors, load_model_tensors, model_tensors
 from bayesattn.runs.metrics import Metrics

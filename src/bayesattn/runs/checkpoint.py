@@ -1,8 +1,8 @@
-"""Checkpoints: folders `step-000123` that are whole or not there at all.
+"""Checkpoints: folders `step-000123`, written atomically.
 
-Each holds safetensors files and state.json, which knows the hash of every other file. A checkpoint
-is written under a temporary name, brought to the disk and renamed; so a killed writer leaves the
-previous one untouched, and damage that came later is found by the hash.
+Each has safetensors files and state.json, which has the hash of every other file. A checkpoint is
+written under a temporary name, synced to the disk and renamed. So a killed writer leaves the
+previous checkpoint unchanged, and the hashes reveal later damage.
 """
 
 import json
@@ -43,7 +43,7 @@ class Checkpoint:
 def save_checkpoint(
     root: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping[str, Any]
 ) -> None:
-    """Write `root/step-…`, replacing one of the same step; an error leaves no trace.
+    """Write `root/step-…`, replacing one of the same step; an error leaves no files.
 
     Each of the `tensors` gets its own safetensors file; the `state` is plain JSON values.
     """
@@ -56,7 +56,7 @@ def save_checkpoint(
         for name, content in tensors.items():
             path = temporary / f"{name}.safetensors"
             save_file(content, path)
-            path.chmod(0o644)  # safetensors writes for the owner's eyes only
+            path.chmod(0o644)  # safetensors makes files that only the owner can read
             files.sync(path)
             hashes[path.name] = files.sha256(path)
         data = {"step": step, **state, "sha256": hashes}
@@ -80,7 +80,7 @@ def checkpoint_steps_in(root: Path) -> list[int]:
 
 
 def read_state(root: Path, step: int) -> dict[str, Any]:
-    """state.json of the checkpoint of `step`, which says what else is in it."""
+    """state.json of the checkpoint of `step`, which lists the other files."""
     path = root / _name(step) / "state.json"
     try:
         state = files.read_json(path)
@@ -110,7 +110,7 @@ def read_checkpoint(root: Path, step: int) -> Checkpoint:
 
 
 def last_good_checkpoint(root: Path) -> Checkpoint | None:
-    """The newest checkpoint that is undamaged; each damaged one newer than it gets a warning."""
+    """The newest undamaged checkpoint; warns of each newer, damaged one."""
     for step in reversed(checkpoint_steps_in(root)):
         try:
             return read_checkpoint(root, step)
@@ -120,14 +120,14 @@ def last_good_checkpoint(root: Path) -> Checkpoint | None:
 
 
 def prune_checkpoints(root: Path, keep: Collection[int], last: int = 2) -> None:
-    """Remove all but the `last` newest checkpoints and those of the steps `keep`."""
+    """Remove all checkpoints but the `last` newest and those of the steps `keep`."""
     for step in checkpoint_steps_in(root)[:-last]:
         if step not in keep:
             files.remove(root / _name(step))
 
 
 def model_tensors(model: nn.Module) -> Tensors:
-    """Parameters and buffers by name; of tied ones, the first name only."""
+    """Parameters and buffers by name; tied ones under their first name only."""
     found: Tensors = {}
     known: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():

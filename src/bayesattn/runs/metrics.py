@@ -1,6 +1,6 @@
-"""metrics.jsonl: a line of numbers for each step that was logged, each line with a checksum.
+"""metrics.jsonl: a line of numbers for each logged step, each line with a checksum.
 
-It is there to be looked at and decides nothing: damaged lines are left out, and counted.
+The file is a record for readers and decides nothing: damaged lines are skipped and counted.
 """
 
 import json
@@ -13,9 +13,10 @@ from bayesattn import files
 
 
 class Metrics:
-    """The lines of a file, read as a stream; what is damaged is left out and counted.
+    """The lines of a file, read as a stream; damaged lines are skipped and counted.
 
-    At least `logged` lines were written. One that is being written, without its end, is none yet.
+    At least `logged` lines were written. A line without its end is still being written and does not
+    count.
     """
 
     def __init__(self, path: Path, logged: int = 0) -> None:
@@ -32,7 +33,7 @@ class Metrics:
                 if not text.endswith(b"\n"):
                     return
                 line = _line(text)
-                if line is None or line["step"] <= last:  # damaged, or there twice
+                if line is None or line["step"] <= last:  # damaged or repeated
                     self.damaged += 1
                     continue
                 last = line["step"]
@@ -41,7 +42,7 @@ class Metrics:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the file, once all of it was read; None if all is well."""
+        """The damage of the file, after all lines were read; None if there is none."""
         lost = max(self.damaged, self.logged - self.good)
         if not lost:
             return None
@@ -54,7 +55,7 @@ def written(line: Mapping[str, Any]) -> str:
 
 
 def _line(text: bytes) -> dict[str, Any] | None:
-    """What a line holds; None if that is not what was written."""
+    """The content of a line; None if it is damaged."""
     try:
         line = files.parse(text.decode("utf-8"))
     except ValueError:

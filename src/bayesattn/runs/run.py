@@ -1,11 +1,11 @@
-"""The run: one directory on disk. Training writes it, everything else reads it.
+"""The run: one directory on disk. Training writes it, all other code reads it.
 
-config.json        everything that decides the result, and the command that made it
+config.json        all settings that determine the result, and the command
 environment.json   versions, machine and thread count
 metrics.jsonl      one JSON object per line, each with its "step"
-tokenizer/         of Hugging Face, if it was trained for this run
+tokenizer/         the tokenizer, if it was trained for this run
 checkpoints/       step-000123/
-finished.json      there once the run is complete: final metrics and seconds
+finished.json      final metrics and seconds, once the run is complete
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any, Self
 import torch
 
 from bayesattn import files, plugins
-from bayesattn.errors import DamagedCheckpointError, DamagedRunError, RunError
+from bayesattn.errors import BusyRunError, DamagedCheckpointError, DamagedRunError, RunError
 from bayesattn.runs.checkpoint import (
     Checkpoint,
     Tensors,
@@ -33,15 +33,15 @@ from bayesattn.runs.metrics import Metrics, written
 from bayesattn.system import commit, environment
 
 NOT_COMPARED = ("command", "training.track")
-"""Parts of a config that do not decide the result."""
-# of a run from someone else no file may be read, or written, by a link to it
+"""Parts of a config that do not affect the result."""
+# a run from someone else must not make us read or write other files through links
 FILES = ("config.json", "environment.json", "finished.json", "metrics.jsonl")
 TOKENIZER = "tokenizer"
 Reader = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class Run:
-    """A run directory. `Run.create` begins one, `Run.open` finds one."""
+    """A run directory. `Run.create` makes one, `Run.open` opens an existing one."""
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         self.folder = folder
@@ -53,9 +53,9 @@ class Run:
     def create(
         cls, folder: Path | str, config: Mapping[str, Any], read: Reader | None = None
     ) -> Self:
-        """Begin a run in an empty or new folder; in one with the same config, continue it.
+        """Create a run in an empty or new folder; continue a run with the same config.
 
-        `read` brings configs, of which one may be of an older version, into a form to compare.
+        `read` converts configs, also of older versions, into a comparable form.
         """
         folder = Path(folder)
         plain = _plain(config)
@@ -65,7 +65,7 @@ class Run:
             return run
         with files.writing(str(folder), "choose another folder"):
             folder.mkdir(parents=True, exist_ok=True)
-            ours = ("environment.json", files.TEMPORARY, ".lock")  # of a creation that was killed
+            ours = ("environment.json", files.TEMPORARY, ".lock")  # from a killed creation
             names = [path.name for path in folder.iterdir()]
             if strangers := [name for name in names if not name.startswith(ours)]:
                 raise RunError(
@@ -76,7 +76,7 @@ class Run:
             about = {**environment(), "commit": commit(), **threads}
             about |= {"imports": plugins.names()} if plugins.names() else {}
             files.write_json(folder / "environment.json", about, checked=True)
-            # last: with it, the run exists
+            # written last: now the run exists
             files.write_json(folder / "config.json", plain, checked=True)
         return cls(folder, plain)
 
@@ -117,16 +117,16 @@ class Run:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Empty if it is damaged, with a warning: it is there for the record."""
-        return self._decoration("environment.json") or {}
+        """Versions and machine, for the record; empty with a warning if the file is damaged."""
+        return self._optional_file("environment.json") or {}
 
     @property
     def finished(self) -> dict[str, Any] | None:
         """step, stopped, metrics and seconds of a complete run, or None."""
-        return self._decoration("finished.json")
+        return self._optional_file("finished.json")
 
-    def _decoration(self, name: str) -> dict[str, Any] | None:
-        """What a file holds that training can do without; None if it is lost or damaged."""
+    def _optional_file(self, name: str) -> dict[str, Any] | None:
+        """The content of a file that training does not need; None if it is missing or damaged."""
         try:
             return _read(self.folder / name)
         except FileNotFoundError:
@@ -136,14 +136,14 @@ class Run:
             return None
 
     def lines(self) -> Metrics:
-        """What was logged, as a stream."""
+        """The logged lines, as a stream."""
         logged = 0
-        with suppress(DamagedCheckpointError, IndexError):  # the newest checkpoint knows how much
+        with suppress(DamagedCheckpointError, IndexError):  # the newest checkpoint has their number
             logged = read_state(self.checkpoints, self.steps()[-1]).get("lines", 0)
         return Metrics(self.folder / "metrics.jsonl", logged)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """What was logged, in order of steps; damaged lines are left out with a warning."""
+        """The logged lines in order of steps; damaged lines are skipped with a warning."""
         lines = self.lines()
         found = list(lines)
         if lines.problem:
@@ -166,25 +166,25 @@ class Run:
         return read_checkpoint(self.checkpoints, step)
 
     def weights(self, step: int | None = None) -> Tensors:
-        """Those of the model at `step` or as it is now, averaged if the run keeps averages."""
+        """The model's weights at `step`, or the newest; averaged if the run keeps averages."""
         checkpoint = self.checkpoint(step)
         average = checkpoint.tensors("ema") if checkpoint.has("ema") else {}
         return {**checkpoint.tensors("model"), **average}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only one who writes here, and begin by removing what a killed writer left.
+        """Lock the run for writing, and remove files of a killed writer.
 
-        The system releases the lock however the process ends.
+        The system releases the lock when the process ends in any way.
         """
-        with files.only_one(self.folder, "training", RunError):
+        with files.only_one(self.folder, "training", BusyRunError):
             files.clean(self.folder)
             files.clean(self.checkpoints)
             self._set_aside()
             yield
 
     def _set_aside(self) -> None:
-        """Move what is damaged out of the way if training can do without it."""
+        """Rename damaged files that training does not need."""
         for name in ("environment.json", "finished.json"):
             try:
                 _read(self.folder / name)
@@ -195,12 +195,12 @@ class Run:
 
     @contextmanager
     def reading(self, kind: str) -> Iterator[None]:
-        """Parts of the config are read in here; `kind` says what the run should be of."""
+        """Context for reading parts of the config; `kind` is the expected kind of run."""
         try:
             yield
         except KeyError as error:
             raise RunError(f"The run in {self.folder} is not of a {kind}: no {error}.") from None
-        except (TypeError, ValueError) as error:  # a field that no class here has
+        except (TypeError, ValueError) as error:  # a field of another version
             for name in self.environment.get("imports", ()):
                 if name not in plugins.names():
                     raise RunError(
@@ -213,7 +213,7 @@ class Run:
             ) from None
 
     def rewind(self, step: int, logged: int = 0) -> None:
-        """Forget what was logged after `step`; up to there, `logged` lines were."""
+        """Remove lines after `step`; up to `step`, `logged` lines were written."""
         path = self.folder / "metrics.jsonl"
         lines = Metrics(path, logged)
         kept = path.with_name(f"{files.TEMPORARY}{path.name}")
@@ -244,10 +244,10 @@ class Run:
         state: Mapping[str, Any],
         keep: frozenset[int] = frozenset(),
     ) -> None:
-        """Write the checkpoint of `step`; then remove old ones that are not to be kept."""
+        """Write the checkpoint of `step`, then remove old checkpoints that are not kept."""
         with self._writing(f"the checkpoint of step {step}"):
             if (self.folder / "metrics.jsonl").exists():
-                files.sync(self.folder / "metrics.jsonl")  # a checkpoint never knows more than it
+                files.sync(self.folder / "metrics.jsonl")  # the log is never behind a checkpoint
             lines = {} if self._logged is None else {"lines": self._logged}
             save_checkpoint(self.checkpoints, step, tensors, {**state, **lines})
             prune_checkpoints(self.checkpoints, keep)
@@ -268,7 +268,7 @@ class Run:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """One of the run's files of JSON; a ValueError if it is not what was written."""
+    """One of the run's JSON files; ValueError if it is damaged."""
     found = files.read_json(path)
     if not isinstance(found, dict):
         raise ValueError("it is no object")

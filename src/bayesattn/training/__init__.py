@@ -1,4 +1,4 @@
-"""Training: one resumable loop for tunnels and language models, and the run directory it fills."""
+"""Training: one resumable loop for tunnels and language models, which writes a run directory."""
 
 from bayesattn.models.language_config import LanguageConfig
 from bayesattn.runs import Run

@@ -1,4 +1,4 @@
-"""How to train: one flat config for tunnels and language models."""
+"""The training config: one flat config for tunnels and language models."""
 
 import math
 from collections.abc import Callable
@@ -21,56 +21,56 @@ class TrainConfig(Strict):
     """
 
     steps: int = 2000
-    """Updates of the weights, each on the next data."""
+    """Number of updates of the weights, each on new data."""
     batch_size: int = 128
     """Sequences per step, over all processes together."""
     lr: float = 3e-3
-    """Learning rate at its highest."""
+    """Highest learning rate."""
     prior_lr: float | None = None
-    """Learning rate of priors and SSMax; lr if not given, and 0 keeps them as they begin."""
+    """Learning rate of priors and SSMax; lr if not given. 0 freezes them."""
     optimizer: Literal["adamw", "muon", "muon-fp32", "radam"] = "adamw"
-    """adamw, radam, or muon for hidden matrices with adamw for the rest; muon-fp32 is the same in
-    single precision, and quicker on CPUs without bfloat16."""
+    """adamw; radam; muon for hidden matrices, with adamw for other weights; or muon-fp32, which is
+    muon in single precision and quicker on CPUs without bfloat16."""
     betas: tuple[float, float] = (0.9, 0.99)
     """Decay of the two moments of AdamW and RAdam."""
     weight_decay: float = 0.01
-    """Decay of matrices; norms, biases, priors and SSMax have none."""
+    """Weight decay of matrices; norms, biases, priors and SSMax have none."""
     schedule: Literal["wsd", "cosine"] = "wsd"
-    """Learning rate: wsd rises, stays and falls; cosine falls all the time after it has risen."""
+    """Learning rate: wsd rises, stays constant and falls; cosine rises and falls."""
     warmup: float = 0.05
     """Share of the steps in which the learning rate rises from 0."""
     decay: float = 0.5
-    """Share of the steps, at the end, in which that of wsd falls."""
+    """Share of the steps, at the end, in which the learning rate of wsd falls."""
     floor: float = 0.0
-    """Share of the learning rate that it falls to."""
+    """Final learning rate as a share of lr."""
     clip: float | None = 1.0
-    """Largest norm of the gradient; longer ones are shortened to it."""
+    """Largest norm of the gradient; larger gradients are scaled down to it."""
     accumulate: int = 1
-    """Pieces of a batch that each process takes one after another: less memory, the same step."""
+    """Number of pieces of a batch that each process computes in turn: less memory, same step."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """What products are computed in; weights and their updates are always fp32."""
+    """Precision of products; weights and their updates are always fp32."""
     labels: Literal["posterior", "sampled"] = "posterior"
-    """What is learnt from: the exact posterior, or an outcome sampled from it."""
+    """Targets: the exact posterior, or an outcome sampled from it."""
     lengths: tuple[float, ...] = (1.0,)
-    """Multiples of the tunnel's horizon that the steps take in turn."""
+    """Multiples of the tunnel's length; the steps use them in turn."""
     ema: float | None = None
-    """Decay of an average of the weights, such as 0.999; what is evaluated is then the average."""
+    """Decay of an average of the weights, such as 0.999; then the averaged model is evaluated."""
     seed: int = 0
-    """Of the initial weights and of the data."""
+    """Seed of the initial weights and of the data."""
     log_every: int = 50
     """Steps between lines of metrics.jsonl."""
     evaluate_every: int | None = None
-    """Steps between evaluations; a twentieth of all, at least 50, if not given."""
+    """Steps between evaluations; if not given, a twentieth of all steps, at least 50."""
     target: float | None = None
-    """Stop when an evaluation finds this or less: entropy error in bits, held-out loss in nats."""
+    """Stop when an evaluation is at or below this: entropy error in bits, held-out loss in nats."""
     checkpoint_every: int | None = None
-    """Steps between checkpoints; if not given, as often as 2% of the time allows."""
+    """Steps between checkpoints; if not given, checkpoints take at most 2% of the time."""
     dynamics: bool = False
-    """Keep checkpoints from all over the training: densely at first, then ever more sparsely."""
+    """Keep checkpoints of the whole training, with intervals that grow."""
     threads: int | None = None
-    """CPU threads; those that torch has anyway if not given."""
+    """Number of CPU threads; torch's number if not given."""
     track: Literal["tensorboard", "trackio"] | None = None
-    """Send the metrics there, too."""
+    """Also send the metrics to this tracker."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))  # JSON gives a list
@@ -133,7 +133,7 @@ class TrainConfig(Strict):
         return warmup_stable_decay(step, self.steps, self.warmup, self.decay, self.floor)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields; a run keeps them, so that a later default does not change it."""
+        """All fields; a run stores them, so later defaults do not change the run."""
         return asdict(self)
 
 

@@ -1,9 +1,9 @@
-"""Training a language model on the next tokens of text, and of needle prompts in front of it.
+"""Training a language model on text, and on needle prompts before the text.
 
     loss = - Σ ln q(token_t | tokens before it) / number of targets
 
-A target is any token that has another one of its document before it: no document is predicted from
-the one before. Shapes: B sequences, L tokens, N prompts.
+Every token but the first of a document is a target, so no document is predicted from the document
+before it. Shapes: B sequences, L tokens, N prompts.
 """
 
 import hashlib
@@ -38,14 +38,14 @@ from bayesattn.training.loop import train_run
 from bayesattn.training.schedule import WATCH_SEED
 
 PIECE = 16
-"""Held-out windows that are evaluated together."""
+"""Number of held-out windows in one pass."""
 IGNORED = -100
 WATCHED = 64
-"""Held-out windows of the evaluation during training."""
+"""Number of held-out windows in an evaluation during training."""
 PROMPTS = 20
-"""Needle prompts of it, from the first to the last depth."""
+"""Number of needle prompts in this evaluation, from the first to the last depth."""
 HAYSTACK = 2**20
-"""Tokens of the corpus that essays are cut from."""
+"""Number of tokens of the corpus from which essays are cut."""
 
 
 def train_language(
@@ -56,12 +56,12 @@ def train_language(
     progress: bool = True,
     command: str | None = None,
 ) -> Run:
-    """Train in the run `folder` as `train_tunnel` does."""
+    """Train in the run `folder`, as `train_tunnel` does."""
     parts = {"language": language, "training": training}
     kept = Path(folder) / TOKENIZER
 
     def keep() -> None:
-        """Give the run a copy of a tokenizer that was trained for it."""
+        """Copy the trained tokenizer into the run."""
         if is_trained(language.tokenizer) and not kept.exists():
             write(tokenizer_of(language.tokenizer, language.corpus), kept)
 
@@ -71,8 +71,8 @@ def train_language(
 def make(
     language: LanguageConfig, training: TrainConfig, kept: Path | None = None
 ) -> tuple["LanguageTask", BayesForCausalLM, dict[str, Any]]:
-    """The task, the model, and which data were found; `kept` is the run's own tokenizer."""
-    with _turn(language.corpus):  # one process reads a corpus, the others find its tokens
+    """The task, the model, and a description of the data; `kept` is the run's tokenizer."""
+    with _machine_lock(language.corpus):  # one process reads a corpus, the others find its tokens
         tokenizer = tokenizer_of(language.tokenizer, language.corpus, kept)
     task, data = make_task(language, tokenizer, training.seed)
     return task, language.build(tokenizer, training.seed), {"data": data}
@@ -86,10 +86,10 @@ def parse_config(run: Run) -> tuple[LanguageConfig, TrainConfig]:
 
 @dataclass(frozen=True)
 class LanguageBatch:
-    """Windows, and how many targets a row of the whole batch has on average.
+    """Windows, and the mean number of targets per row of the whole batch.
 
-    Rows have different numbers of targets. Dividing by the same number everywhere makes the mean
-    over equal parts of a batch the mean over all of its targets.
+    Rows have different numbers of targets. All parts of a batch divide by the same number, so the
+    mean over equal parts is the mean over all targets.
     """
 
     windows: Windows
@@ -119,7 +119,7 @@ class LanguageTask:
         self.tokens = mixture.length
 
     def batch(self, generator: Generator, batch_size: int, step: int) -> LanguageBatch:
-        """The next sequences of the stream; the generator says where needles go."""
+        """The next sequences of the stream; the generator places the needles."""
         indices = torch.arange(step * batch_size, (step + 1) * batch_size)
         windows = self.mixture.batch(indices, generator)
         return LanguageBatch(windows, windows.targets.sum().item() / batch_size)
@@ -144,9 +144,9 @@ class LanguageTask:
 
 
 def retrieved(model: nn.Module, prompts: Prompts) -> Tensor:
-    """[N] whether the answer is what the model holds most probable, token by token.
+    """[N] whether every token of the answer is the model's most probable one.
 
-    Teacher-forced: each token is predicted after the right ones before it.
+    Teacher-forced: each token is predicted after the right tokens before it.
     """
     tokens = torch.cat([prompts.tokens, prompts.answers], 1)[:, :-1]
     count = prompts.answers.shape[1]
@@ -172,12 +172,12 @@ def _nats(model: nn.Module, windows: Windows) -> Tensor:
 def make_task(
     language: LanguageConfig, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> tuple[LanguageTask, dict[str, Any]]:
-    """The task, and what a resumed run compares: hash of the tokenizer, tokens of each split.
+    """The task, and the data that a resumed run compares: hash of the tokenizer, tokens per split.
 
     Raises:
         CorpusError: if the corpus is too short, or the length too short for a needle.
     """
-    with _turn(language.corpus):
+    with _machine_lock(language.corpus):
         store = prepare(language.corpus, tokenizer, tokens=language.corpus_tokens)
     maker = _maker(language, tokenizer, store) if language.needle_share else None
     length = language.length
@@ -192,8 +192,8 @@ def make_task(
     return task, {"tokenizer": fingerprint(tokenizer), **counts}
 
 
-def _turn(name: str) -> FileLock:
-    """Held by one process of this machine at a time."""
+def _machine_lock(name: str) -> FileLock:
+    """A lock that one process of this machine holds at a time."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     return FileLock(Path(tempfile.gettempdir()) / f"bayesattn-{digest}.lock")
 

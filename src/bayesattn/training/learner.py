@@ -1,4 +1,4 @@
-"""Everything that one training step changes: weights, their average, optimisers, step number."""
+"""The state of a training: weights, their average, optimisers, step number."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from bayesattn.training.schedule import step_seed
 
 
 class Batch(Protocol):
-    """Sequences of one step."""
+    """The sequences of one step."""
 
     def rows(self, rows: slice) -> Self: ...
 
@@ -30,16 +30,16 @@ class Batch(Protocol):
 
 
 class Task(Protocol):
-    """Something to learn, with other data for every step."""
+    """A training task, with new data for every step."""
 
     @property
     def goal(self) -> str:
-        """Which number of `evaluate` `TrainConfig.target` is compared with; less is better."""
+        """The number of `evaluate` that `TrainConfig.target` limits; less is better."""
         ...
 
     @property
     def tokens(self) -> int | None:
-        """Tokens of one sequence, where speed is told in tokens."""
+        """Number of tokens of one sequence, if speed is shown in tokens."""
         ...
 
     def batch(self, generator: Generator, batch_size: int, step: int) -> Any:
@@ -47,7 +47,7 @@ class Task(Protocol):
         ...
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """What to minimise, one number in nats; calls `model` once.
+        """The loss, one number in nats; calls `model` once.
 
         The mean over equal parts of a batch is the loss of the batch.
         """
@@ -59,7 +59,7 @@ class Task(Protocol):
 
 
 class Learner:
-    """A model being trained. `advance` is one step and waits for no device."""
+    """A model in training. `advance` makes one step and does not wait for the device."""
 
     def __init__(
         self, task: Task, model: nn.Module, config: TrainConfig, accelerator: Accelerator
@@ -81,14 +81,14 @@ class Learner:
         self._generator = Generator()
         self.losses: list[float] = []
         self.norms: list[float] = []
-        self._losses: list[Tensor] = []  # not yet asked of the device
+        self._losses: list[Tensor] = []  # not yet copied from the device
         self._norms: list[Tensor] = []
 
     def advance(self) -> None:
-        """One step on data that depend on the step number alone."""
+        """Make one step, on data that depend on the step number alone."""
         config = self.config
         self._seed()
-        # Every process draws the whole batch: how many there are changes nothing.
+        # Every process draws the whole batch, so their number changes nothing.
         batch = self.task.batch(self._generator, config.batch_size, self.step)
         self.model.train()
         loss = self._backward(batch)
@@ -108,7 +108,7 @@ class Learner:
         self.step += 1
 
     def evaluate(self) -> dict[str, float]:
-        """The task's evaluation, of the averaged weights if there are any."""
+        """The task's evaluation, with the averaged weights if there are any."""
         self.model.eval()
         with torch.no_grad(), self._precision():
             if self.average is None:
@@ -117,7 +117,7 @@ class Learner:
                 return self.task.evaluate(self.model)
 
     def collect(self) -> None:
-        """Bring losses and gradient norms over from the device, averaged over all processes.
+        """Copy losses and gradient norms from the device, averaged over all processes.
 
         Raises:
             DivergedError: if one of them, or a weight, is not finite; it names the step.
@@ -150,9 +150,9 @@ class Learner:
         return found | ({"ema": self.average.tensors()} if self.average else {})
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps in state.json, after `collect`.
+        """The content of a checkpoint's state.json, after `collect`.
 
-        There is no state of a random generator in it: seed and step determine every draw.
+        It has no state of a random generator, because seed and step determine every draw.
         """
         return {"seed": self.config.seed, "losses": self.losses, "norms": self.norms}
 
@@ -165,7 +165,7 @@ class Learner:
         self.losses, self.norms = list(checkpoint.state["losses"]), list(checkpoint.state["norms"])
 
     def _backward(self, batch: Batch) -> Tensor:
-        """Gradients of the mean loss over the rows of this process; gives that loss."""
+        """Compute gradients of the mean loss over the rows of this process; returns the loss."""
         total, count = None, self.config.accumulate
         for number, piece in enumerate(self._pieces(batch), 1):
             # Processes exchange gradients once, after the last piece.
@@ -179,7 +179,7 @@ class Learner:
         return total
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
-        """The rows of this process, cut into equal pieces, each brought to the device."""
+        """The rows of this process in equal pieces, each copied to the device."""
         device, size = self.accelerator.device, self.config.batch_size // self.pieces
         first = self.accelerator.process_index * self.config.accumulate
         for number in range(first, first + self.config.accumulate):
@@ -210,7 +210,7 @@ class Learner:
 class Average:
     """a ← a + (1 − d)(w − a) with d = min(decay, (1 + n) / (10 + n)) after n updates.
 
-    The smaller d of the beginning lets the average forget the random weights it started from.
+    The smaller d of the first updates removes the random initial weights from the average.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -222,14 +222,14 @@ class Average:
 
     @torch.no_grad()
     def update(self, updates: int) -> None:
-        """Take in the weights after another step; `updates` is how many came before."""
+        """Add the weights of a step; `updates` is the number of updates before."""
         decay = min(self.decay, (1 + updates) / (10 + updates))
         # What torch.optim.swa_utils calls, too; its own class would ask the device at every step.
         torch._foreach_lerp_(self.averages, self.weights, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model has the averaged weights in here."""
+        """Context in which the model has the averaged weights."""
         originals = [weight.data for weight in self.weights]
         for weight, average in zip(self.weights, self.averages, strict=True):
             weight.data = average

@@ -1,8 +1,8 @@
 """One training loop for tunnels and language models, on CPU, GPU or several processes.
 
-A step depends on the config, the step number and the weights alone. So a run that was killed
-continues from its last checkpoint to exactly the result it would have had; evaluations and
-checkpoints can be made whenever wanted without changing it.
+A step depends on the config, the step number and the weights alone. So a killed run continues from
+its last checkpoint to the same result as without interruption. Evaluations and checkpoints do not
+change the result.
 """
 
 import math
@@ -31,24 +31,24 @@ from bayesattn.tunnels import make_tunnel
 
 Stopped = Literal["finished", "target", "interrupted"]
 CHECKPOINT_SHARE = 0.02
-"""Share of the time that checkpoints may take where the config does not say when."""
+"""Largest share of the time for checkpoints, if the config does not set their interval."""
 WARM, TIMED = 5, 30
-"""Steps before the clock starts, and with it running, to count out the steps of some minutes."""
+"""Steps before timing, and timed steps, to compute the number of steps for some minutes."""
 PATIENCE = 10.0
-"""Seconds after which fewer timed steps have to do."""
+"""Seconds after which timing stops with fewer steps."""
 EVALUATIONS = 20
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a training ended."""
+    """The end of a training."""
 
     step: int
     metrics: dict[str, float]
-    """Of the last evaluation."""
+    """Metrics of the last evaluation."""
     stopped: Stopped
     seconds: float
-    """Spent in training, evaluations and checkpoints, all resumes together."""
+    """Seconds of training, evaluations and checkpoints, over all resumes."""
 
 
 def train(
@@ -56,11 +56,11 @@ def train(
 ) -> Result:
     """Train `model` in place, from the run's last checkpoint if it has one.
 
-    The initial weights of the model and the config must be the same whenever the run is resumed.
+    If the run is resumed, the initial weights and the config must be the same as at its start.
 
     Raises:
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
-        WriteError: if the disk is full; likewise.
+        WriteError: if the disk is full; the last good checkpoint is kept.
     """
     if run.finished:
         load_model_tensors(model, run.checkpoint().tensors("model"))
@@ -90,16 +90,16 @@ def train_run(
     command: str | None,
     keep: Callable[[], None] | None = None,
 ) -> Run:
-    """Train in the run `folder`: begin it, continue it, or just open it.
+    """Train in the run `folder`: create, continue or only open it.
 
     Args:
-        parts: what decides the run, by name; "training" is the `TrainConfig`.
-        make: the task, the model with its initial weights, and what else a resumed run compares.
-            A run that is complete needs none of them.
-        folder: one with another config is refused.
-        progress: whether to show the plan, then a bar; lines if standard error is no terminal.
-        command: what was typed, for the record.
-        keep: called by the first process once the folder is a run, to write more into it.
+        parts: the configs of the run, by name; "training" is the `TrainConfig`.
+        make: gives the task, the model with its initial weights, and the data that a resumed run
+            compares. Not called for a complete run.
+        folder: the run; refused if it has another config.
+        progress: show the plan, then a bar (lines if standard error is no terminal).
+        command: the typed command, for the record.
+        keep: called by the first process once the run exists, to write more files into it.
     """
     training: TrainConfig = parts["training"]
     require_tracker(training.track)
@@ -111,7 +111,7 @@ def train_run(
     accelerator = make_accelerator()
     shown = progress and accelerator.is_main_process
     with telling() if shown else nullcontext(str) as tell:
-        tell("preparing what is read, and the model")
+        tell("preparing data and model")
         task, model, data = make()
     if accelerator.is_main_process:  # of several processes the first creates or compares it
         Run.create(folder, config | data, in_present_words)
@@ -133,7 +133,7 @@ def train_run(
 
 
 def in_present_words(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's config with every field of this version, so that older runs are the same runs."""
+    """A run's config with every field of this version, so older configs can be compared."""
     readers: dict[str, Callable[[dict[str, Any]], Any]] = {
         "tunnel": lambda stored: make_tunnel(**stored),
         "architecture": lambda stored: make_architecture(**stored),
@@ -143,14 +143,14 @@ def in_present_words(config: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(config)
     for name, read in readers.items():
         if name in found:
-            with suppress(TypeError, ValueError):  # of another version: it differs as it is
+            with suppress(TypeError, ValueError):  # of another version: compare it unchanged
                 part = read(found[name])
                 found[name] = part.to_dict() | asdict(part)
     return found
 
 
 def steps_within(minutes: float, task: Task, model: nn.Module, config: TrainConfig) -> int:
-    """Steps that take about `minutes`, evaluations included; `model` is trained a little by it."""
+    """Number of steps in about `minutes`, evaluations included; trains `model` for a few steps."""
     if not 0 < minutes < 1e6:
         raise ValueError(f"minutes must be positive, not {minutes}.")
     accelerator = make_accelerator()
@@ -174,7 +174,7 @@ def steps_within(minutes: float, task: Task, model: nn.Module, config: TrainConf
 
 
 class _Loop:
-    """When to log, evaluate, save and stop."""
+    """Decides when to log, evaluate, save and stop."""
 
     def __init__(
         self, learner: Learner, run: Run, interrupt: Interrupt, bar: Bar, track: Track
@@ -193,9 +193,9 @@ class _Loop:
         self.stopped = self._complete()
         while not self.stopped:
             self.learner.advance()
-            with self._explained():
+            with self._divergence_explained():
                 self._after_step()
-                self._tell()
+                self._update_bar()
         result = Result(self.learner.step, self.metrics, self.stopped, round(self._seconds(), 3))
         if self.stopped != "interrupted" and self.accelerator.is_main_process:
             self.folder.finish(vars(result))
@@ -203,7 +203,7 @@ class _Loop:
         return result
 
     def _restore(self) -> None:
-        """Begin at the last good checkpoint, or write the first one: a full disk shows at once."""
+        """Load the last good checkpoint, or write the first one, so a full disk shows at once."""
         step = None
         if self.accelerator.is_main_process and self.folder.steps():
             try:
@@ -224,8 +224,8 @@ class _Loop:
             self.folder.rewind(step, checkpoint.state.get("lines", 0))
         self.bar.update(step, self.metrics)
 
-    def _tell(self) -> None:
-        """News before there is a line to log; several processes would have to agree on the time."""
+    def _update_bar(self) -> None:
+        """Update the bar between lines of the log; not with several processes."""
         learner = self.learner
         if self.bar.due(learner.step) and self.accelerator.num_processes == 1:
             learner.collect()
@@ -256,7 +256,7 @@ class _Loop:
             if self.accelerator.is_main_process:
                 self.folder.log(line)
             self.track(line)
-        # Asked once: a signal between two looks would leave without saving.
+        # Read once: a signal between two reads would stop without saving.
         self.stopped = complete or ("interrupted" if self._interrupted() else None)
         if self._saves(logs):
             self._save()
@@ -306,7 +306,7 @@ class _Loop:
         return time.perf_counter() - self.start
 
     def _interrupted(self) -> bool:
-        # Processes have to stop at the same step, and asking each other at every one is slow.
+        # Processes have to stop at the same step, and communication at every step is slow.
         if self.accelerator.num_processes == 1:
             return self.interrupt.asked
         if self.learner.step % self.config.log_every:
@@ -318,7 +318,7 @@ class _Loop:
         return agreed(self.accelerator, value)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _divergence_explained(self) -> Iterator[None]:
         try:
             yield
         except DivergedError as error:

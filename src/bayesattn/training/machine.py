@@ -1,4 +1,4 @@
-"""What the training runs on: threads, devices, processes, signals."""
+"""The machine of a training: threads, devices, processes, signals."""
 
 import signal
 import threading
@@ -22,7 +22,7 @@ _chosen: list[str] = []
 
 
 def use_device(name: str) -> None:
-    """Have everything that trains in this process use this kind of device."""
+    """Set the kind of device for all trainings of this process."""
     if name not in DEVICES:
         raise UserError(
             f"There is no device {name!r} to train on: choose {' or '.join(DEVICES)}; which GPU it "
@@ -40,14 +40,14 @@ def on_gpu() -> bool:
 def make_accelerator() -> Accelerator:
     """A GPU if there is CUDA, else the CPU; all processes of a torchrun together.
 
-    Accelerate trains with several processes on CPUs only if told so, and Apple's GPUs lack the
-    float64 of exact posteriors.
+    Accelerate needs to be told to train with several processes on CPUs. Apple's GPUs are not used,
+    because they lack float64, which exact posteriors need.
     """
     return Accelerator(cpu=not on_gpu())
 
 
 def quickest() -> Precision:
-    """bf16 where products in it are quick, else fp32: without such units it is emulated."""
+    """bf16 if the machine has units for it, else fp32, because emulated bf16 is slow."""
     return "bf16" if has_bf16() else "fp32"
 
 
@@ -59,15 +59,15 @@ def has_bf16() -> bool:
 
 
 def agreed(accelerator: Accelerator, value: Any) -> Any:
-    """What the main process says."""
+    """The value of the main process."""
     return broadcast_object_list([value])[0] if accelerator.num_processes > 1 else value
 
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """Torch has `count` threads in here, or as many as before if None.
+    """Context in which torch has `count` threads; None changes nothing.
 
-    Sums are split by thread, so the same result needs the same number.
+    Sums are split by thread, so equal results need equal numbers of threads.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
@@ -80,9 +80,9 @@ def using_threads(count: int | None) -> Iterator[None]:
 class Interrupt:
     """`with Interrupt() as interrupt:` notes the first Ctrl-C in `asked`; the second one stops.
 
-    So do SIGTERM, which clusters send before they take a machine away, and SIGHUP, which a terminal
-    sends when it closes; `nohup` has the latter ignored. Only a main thread can listen to signals;
-    elsewhere nothing is ever asked.
+    SIGTERM (from clusters that take a machine away) and SIGHUP (from a terminal that closes; not
+    under `nohup`) count like Ctrl-C. Only the main thread receives signals; in other threads
+    `asked` stays False.
     """
 
     def __init__(self) -> None:

@@ -3,12 +3,12 @@
     m <- m + (1 - μ)(g - m)      u = g + μ(m - g)
     w <- (1 - lr decay) w - lr 0.2 √max(w.shape) O(u)
 
-O takes a matrix towards the orthogonal one next to it, by five of Newton's and Schulz's steps:
+O moves a matrix towards the nearest orthogonal matrix, by five Newton–Schulz steps:
 
     X <- X / |X|       then       X <- a X + (b G + c G²) X,   G = X Xᵀ
 
-torch.optim.Muon does the same one by one in bfloat16, which is quick on GPUs and several times
-slower than single precision on a CPU that has no bfloat16.
+torch.optim.Muon computes one matrix at a time in bfloat16. This is quick on GPUs, but several times
+slower than single precision on a CPU without bfloat16.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 class Muon(torch.optim.Muon):
-    """The arguments and the state are torch's."""
+    """Muon with the arguments and the state of `torch.optim.Muon`."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
@@ -36,7 +36,7 @@ class Muon(torch.optim.Muon):
             lr, decay = group["lr"], group["weight_decay"]
             for param, update in zip(params, orthogonal(updates, *how), strict=True):
                 param.mul_(1 - lr * decay)
-                # a step as long as one of AdamW
+                # the step has the size of an AdamW step
                 param.add_(update, alpha=-lr * 0.2 * max(param.shape) ** 0.5)
 
 

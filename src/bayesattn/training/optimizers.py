@@ -12,11 +12,11 @@ from bayesattn.training.config import TrainConfig
 from bayesattn.training.muon import Muon
 
 NOT_HIDDEN = frozenset({"embedding", "head", "lm_head"})
-"""First and last layers, which Muon is not made for."""
+"""First and last layers, which Muon does not train."""
 
 
 def make_optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
-    """One or two optimisers; each group remembers its highest learning rate as "peak"."""
+    """One or two optimisers; each group stores its highest learning rate as "peak"."""
     groups = parameter_groups(model, config.weight_decay, config.lr, config.prior_lr)
     optimizers: list[Optimizer] = []
     kind = {"muon": torch.optim.Muon, "muon-fp32": Muon}.get(config.optimizer)
@@ -67,7 +67,7 @@ def load_optimizer_tensors(model: nn.Module, optimizers: list[Optimizer], tensor
     for path, value in tensors.items():
         name, _, key = path.rpartition("/")
         parameter = parameters[name]
-        # Counters stay where the optimiser made them: a fused step wants them with the weights.
+        # Counters stay on the optimiser's device: a fused step needs them beside the weights.
         owner[parameter].state[parameter][key] = value.to(parameter.device)
 
 

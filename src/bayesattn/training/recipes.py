@@ -1,11 +1,11 @@
-"""Ready trainings of language models: functions that return what is trained, and how.
+"""Ready trainings of language models: functions that return a model config and a training config.
 
     language, training = tiny()
     train_language(replace(language, prior="laplace", prior_options={}), training, "RUN")
 
-`tiny` and `tiny-long` learn passkeys and the Python documentation on two CPU cores, and `published`
-does so in the authors' setting; `code` reads the installed packages, without needles; `paper` is
-what the authors of BAM did (their repository: RAdam, cosine to 10%, 589,824 tokens per step).
+`tiny` and `tiny-long` learn passkeys and the Python documentation on two CPU cores; `published`
+does the same in the authors' setting. `code` reads the installed packages, without needles. `paper`
+is the training of BAM's authors (their repository: RAdam, cosine to 10%, 589,824 tokens per step).
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ PAPER_SIZES = ("l6", "l8", "l12", "l15", "l18", "l24")
 def tiny() -> Recipe:
     """Minutes: three layers of width 128, trained at 128 tokens.
 
-    Half the heads of the last layer begin free to look far, all others local, and SSMax has a
-    horizon, so that a prompt takes linear time. Priors move slowly: at the rate of the rest text
-    draws the free ones near (LOG, "slow priors reach farther"). Muon learns passkeys in a third of
-    the steps of AdamW (LOG, "far heads in the last layer").
+    Half the heads of the last layer are initialised uniform, all others local, and SSMax has a
+    horizon, so a prompt takes linear time. Priors have a small learning rate: with that of the
+    other weights, text makes the uniform heads local (LOG, "slow priors retrieve farther"). Muon
+    learns passkeys in a third of the steps of AdamW (LOG, "far heads in the last layer").
     """
     language = LanguageConfig(size="tiny", prior="ggd", global_layers="last", ssmax_horizon="1x")
     training = TrainConfig(
@@ -36,32 +36,33 @@ def tiny() -> Recipe:
 
 
 def small() -> Recipe:
-    """The same model, trained longer, with priors that are slower still.
+    """The same model, trained longer, with a still smaller learning rate of the priors.
 
-    What counts is how far they move (LOG, "what longer training does to length extrapolation").
+    The decisive quantity is how far priors move (LOG, "what longer training does to length
+    extrapolation").
     """
     language, training = tiny()
     return language, replace(training, steps=1000, prior_lr=2e-4, log_every=50)
 
 
 def published() -> Recipe:
-    """The same model as the authors publish theirs: every layer looks far, all heads begin uniform.
+    """The same model in the authors' setting: all heads of all layers are initialised uniform.
 
-    Priors learn at the rate of the rest, and SSMax counts all keys.
+    Priors have the learning rate of the other weights, and SSMax counts all keys.
     """
     language = LanguageConfig(size="tiny", prior="ggd")
     return language, replace(tiny()[1], steps=800, prior_lr=None)
 
 
 def code(precision: Precision | None = None) -> Recipe:
-    """Hours, spread as needed: 6M parameters read the installed packages, and no needles.
+    """Hours, with pauses if needed: 6M parameters, installed packages, no needles.
 
-    Far heads in the last layer only and SSMax with a horizon, as where passkeys were found farthest
-    (LOG, "text without needles"). What is evaluated is an average of the weights: good at any time.
+    Only the last layer has far heads, and SSMax has a horizon, as in the models that found passkeys
+    farthest. The averaged weights are evaluated, which are good at any time of the training.
     """
     language = LanguageConfig(
         corpus="site-packages",
-        corpus_tokens=50_000_000,  # nothing is read twice
+        corpus_tokens=50_000_000,  # no text is read twice
         tokenizer="train:4096",
         length=512,
         needle_share=0.0,

@@ -1,4 +1,4 @@
-"""What a training tells: its plan, a bar or lines, metrics for TensorBoard or trackio."""
+"""Output of a training: its plan, a bar or lines, metrics for TensorBoard or trackio."""
 
 import math
 import sys
@@ -17,7 +17,7 @@ from bayesattn.training.config import TrainConfig
 from bayesattn.training.machine import has_bf16
 
 FIRST, LAST = 2.0, 30.0
-"""Seconds until the first news, and between later ones at most."""
+"""Seconds until the first update, and the longest time between later ones."""
 SHOWN = ("loss", "mae", "heldout", "needles", "lr")
 Track = Callable[[dict[str, Any]], None]
 
@@ -25,7 +25,7 @@ Track = Callable[[dict[str, Any]], None]
 def show_plan(
     parameters: int, tokens: int | None, training: TrainConfig, data: dict[str, Any], device: str
 ) -> None:
-    """One row on standard error: how large, how much, on what; `tokens` are those of a sequence."""
+    """Print sizes, data and device in one row on standard error; `tokens` are per sequence."""
     row = {"parameters": f"{parameters:,}", "steps": f"{training.steps:,}"}
     if tokens is not None and "train" in data:
         read = training.steps * training.batch_size * tokens
@@ -42,13 +42,13 @@ class Bar:
     """Step, loss, quality, learning rate, speed and time left: a bar in a terminal, else lines."""
 
     def __init__(self, steps: int, shown: bool, tokens: int | None = None) -> None:
-        """`tokens` are those of one step, where speed is told."""
+        """`tokens` is the number per step, if speed is shown in tokens."""
         self._progress = make_bar(shown)
         self._lines = shown and self._progress.disable
         self._steps, self._tokens = steps, tokens
         self._task = self._progress.add_task("training", total=steps)
         self._news: dict[str, float] = {}
-        self._begun: tuple[int, float] | None = None  # step and time of the first look
+        self._begun: tuple[int, float] | None = None  # step and time of the first update
         self._told, self._pause = -math.inf, FIRST
 
     def __enter__(self) -> Self:
@@ -59,7 +59,7 @@ class Bar:
         self._progress.stop()
 
     def due(self, step: int) -> bool:
-        """Whether it is time for news of `step`: soon at first, then more rarely."""
+        """Whether to update at `step`: soon at first, then less often."""
         now = time.perf_counter()
         if self._begun is None:
             self._begun, self._told = (step, now), now
@@ -78,7 +78,7 @@ class Bar:
         self._told = time.perf_counter()
 
     def _speed(self, step: int) -> str:
-        """Tokens per second since the first look, and the time that the rest takes."""
+        """Tokens per second since the first update, and the remaining time."""
         if self._begun is None or step <= self._begun[0]:
             return ""
         each = (time.perf_counter() - self._begun[1]) / (step - self._begun[0])
@@ -88,7 +88,7 @@ class Bar:
 
 
 def require_tracker(name: str | None) -> None:
-    """Raise `TrainingError` if the package is not there; to be called before any long work."""
+    """Raise `TrainingError` if the package is missing; call this before any long work."""
     if name and find_spec(name) is None:
         raise TrainingError(f"{name} is not installed: pip install 'bayesattn[track]'.")
 
@@ -97,7 +97,7 @@ def require_tracker(name: str | None) -> None:
 def tracking(name: str | None, run: Run) -> Iterator[Track]:
     """A function that takes the lines of metrics.jsonl; without a name it does nothing.
 
-    A resumed run repeats the steps since its checkpoint. Their numbers are the same again.
+    A resumed run repeats the steps since its checkpoint, with the same numbers.
     """
     if name is None:
         yield lambda line: None
@@ -113,7 +113,7 @@ def tracking(name: str | None, run: Run) -> Iterator[Track]:
     else:
         trackio = import_module("trackio")
         project = run.folder.resolve().parent.name
-        # It talks to standard output, which belongs to our own result.
+        # It prints to standard output, which is for our results.
         with redirect_stdout(sys.stderr):
             trackio.init(project=project, name=run.folder.name, config=run.config, resume="allow")
         try:

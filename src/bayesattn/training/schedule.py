@@ -1,10 +1,10 @@
-"""What depends on the step number alone: learning rate, seeds and moments to remember.
+"""Functions of the step number alone: learning rate, seeds and steps of checkpoints.
 
-The data position of a run is its step, and nothing else. torch's CPU generator keeps only the low
-32 bits of a seed, so hashing would sooner or later give two steps the same batch. Instead the
-counter of steps goes through a bijection of 31 bits: no two steps of a run share a seed. Seeds of
-evaluations have the highest of the 32 bits set, training seeds never: no step ever sees what an
-evaluation asks.
+The step number determines the data of a step. torch's CPU generator uses only the low 32 bits of a
+seed, so hashed seeds would give two steps the same batch sooner or later. Instead, the step number
+goes through a bijection of 31 bits, so no two steps of a run share a seed. Seeds of evaluations
+have the highest of the 32 bits set and seeds of trainings do not, so no training step uses the data
+of an evaluation.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import math
 from typing import Literal
 
 WATCH_SEED = 7_000_000_001
-"""Sequences that a training looks at while it runs, for example to stop early."""
+"""Seed of the sequences that a training evaluates while it runs, for example to stop early."""
 MASK = 2**31 - 1
 
 
@@ -24,7 +24,7 @@ def warmup_stable_decay(
     min((step + 1) / W, 1, floor + (1 - floor) (steps - step) / D), W = warmup · steps,
     D = decay · steps
 
-    The first step already moves and the last one still does: neither factor is ever 0.
+    The factor is never 0, neither at the first step nor at the last.
     """
     rising = (step + 1) / max(warmup * steps, 1)
     falling = floor + (1 - floor) * ((steps - step) / max(decay * steps, 1))
@@ -34,8 +34,9 @@ def warmup_stable_decay(
 def warmup_cosine(step: int, steps: int, warmup: float, floor: float = 0.0) -> float:
     """Factor of the learning rate at `step` (0-based) of `steps`.
 
-    min((step + 1) / W, floor + (1 - floor) (1 + cos(π (step - W) / (steps - W))) / 2), W as above;
-    the cosine begins when the rise has ended, and would reach the floor one step after the last.
+    min((step + 1) / W, floor + (1 - floor) (1 + cos(π (step - W) / (steps - W))) / 2), W as in
+    `warmup_stable_decay`. The cosine begins at the end of the rise, and would reach the floor one
+    step after the last.
     """
     rise = warmup * steps
     rising = (step + 1) / max(rise, 1)
@@ -44,15 +45,15 @@ def warmup_cosine(step: int, steps: int, warmup: float, floor: float = 0.0) -> f
 
 
 def evaluation_interval(steps: int) -> int:
-    """Steps between evaluations: about twenty in all, but none before fifty steps have passed."""
+    """Steps between evaluations: about twenty evaluations, at least fifty steps apart."""
     return max(50, math.ceil(steps / 20))
 
 
 def checkpoint_steps(steps: int) -> list[int]:
-    """Steps whose checkpoints tell the story of a training, from 0 to `steps`.
+    """Steps of the checkpoints for studying a training, from 0 to `steps`.
 
-    Each 100 to 1000, 500 to 5000, 1000 to 10 000, 5000 after; trainings shorter than 5000 steps get
-    the same number of intervals as one of 5000, scaled down.
+    Every 100 steps to 1,000, every 500 to 5,000, every 1,000 to 10,000, then every 5,000. Trainings
+    shorter than 5,000 steps get as many intervals as one of 5,000, scaled down.
     """
     scale = min(1.0, steps / 5000)
     horizon = max(steps, 5000)
@@ -75,7 +76,7 @@ def step_seed(
 ) -> int:
     """Seed of one step of one process: mix(hash(purpose, seed) + step · processes + rank).
 
-    "data" is for the batch, "noise" for what the model draws itself, such as dropout.
+    "data" is for the batch, "noise" for random numbers of the model, such as dropout.
     """
     digest = hashlib.sha256(f"{purpose} {seed}".encode()).digest()
     start = int.from_bytes(digest[:4], "little")
@@ -83,7 +84,7 @@ def step_seed(
 
 
 def _mix(x: int) -> int:
-    """A bijection of 31 bits: odd multiplications, and shifts that can be undone."""
+    """A bijection of 31 bits: odd multiplications and invertible shifts."""
     x = (x * 0x45D9F3B) & MASK
     x ^= x >> 16
     x = (x * 0x119DE1F3) & MASK

@@ -1,4 +1,4 @@
-"""Training on a tunnel: the model learns the posterior, or the outcomes drawn from it."""
+"""Training on a tunnel: the model learns the posterior, or outcomes sampled from it."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,7 +18,7 @@ from bayesattn.training.schedule import WATCH_SEED
 from bayesattn.tunnels import Batch, Tunnel, make_tunnel
 
 WATCHED = 512
-"""Sequences of the evaluation during training."""
+"""Number of sequences in an evaluation during training."""
 
 
 class TunnelTask:
@@ -38,7 +38,7 @@ class TunnelTask:
         self._tunnels = [_stretched(tunnel, length) for length in lengths]
 
     def batch(self, generator: Generator, batch_size: int, step: int) -> Batch:
-        """Fresh sequences; of the step nothing counts but whose turn it is among the lengths."""
+        """Fresh sequences; the step determines only the length."""
         return self._tunnels[step % len(self._tunnels)].sample(batch_size, generator)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -74,9 +74,9 @@ def train_tunnel(
     progress: bool = True,
     command: str | None = None,
 ) -> Run:
-    """Train `architecture` on `tunnel` in the run `folder`: begin it, continue it, or just open it.
+    """Train `architecture` on `tunnel` in the run `folder`: create, continue or only open it.
 
-    A folder with another config is refused; `command` is what was typed, for the record.
+    A folder with another config is refused; `command` is the typed command, for the record.
 
     Raises:
         Interrupted: after Ctrl-C; everything is saved.
@@ -88,10 +88,10 @@ def train_tunnel(
 def make(
     tunnel: Tunnel, architecture: Architecture, config: TrainConfig
 ) -> tuple[TunnelTask, Predictor, dict[str, Any]]:
-    """The task and the model, which has room for the longest horizon that is trained on."""
+    """The task and the model; its position table has rows for the longest training sequence."""
     try:
         model = build(architecture, _stretched(tunnel, max(config.lengths)), config.seed)
-    except ValueError as error:  # they do not go together: found out before a folder is made
+    except ValueError as error:  # refuse wrong combinations before a folder is made
         raise TrainingError(str(error)) from error
     return TunnelTask(tunnel, config.labels, config.lengths), model, {}
 

@@ -1,12 +1,12 @@
-"""What every tunnel is: a sampler, the exact posterior at every scored position, and a leak check.
+"""Base of tunnels: a sampler, the exact posterior at every scored position, and a leak check.
 
 A tunnel knows P(outcome | inputs up to here) exactly at each scored position. Training reads
 `posterior` (soft targets) or `labels` (sampled truth); fidelity compares a model with `posterior`.
-Most tunnels sample a fresh instance of their task for every sequence, so that nothing can be
-memorised. Sticky chains and processes are fixed, and only the path is fresh: there the dynamics is
-learnt by heart.
+Most tunnels sample a fresh instance of their task for every sequence, so a model cannot memorise
+answers. Sticky chains and processes are fixed tasks with fresh paths: a model memorises their
+dynamics.
 
-A tunnel lives in one file: a frozen dataclass with plain JSON fields, named in its first line,
+Each tunnel has one file: a frozen dataclass with plain JSON fields, named in its first line,
 `class HMM(Tunnel, name="hmm")`, and registered by one entry in `bayesattn.tunnels.TUNNELS`.
 Shapes: B sequences, T positions, S scored positions, C outcomes.
 """
@@ -24,17 +24,17 @@ from torch import Tensor
 from bayesattn.checks import Strict, shortened
 
 LONGEST = 2**31
-"""No size of a tunnel may be larger."""
+"""Largest size of a tunnel."""
 ROOM = 2**33
-"""Bytes of one sequence with its posterior; a tunnel that takes more is refused."""
+"""Largest number of bytes of one sequence with its posterior."""
 TOLERANCE = 1e-12
-"""Two computations of the same posterior may differ by this much rounding."""
+"""Largest rounding difference between two computations of the same posterior."""
 CHECKED = 32
 """A leak check replaces the future of at most this many scored positions, evenly spread."""
 
 
 class LeakError(ValueError):
-    """A batch shows more, or less, than its posterior was computed from."""
+    """Inputs, posterior and labels of a batch do not belong together."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Batch:
     inputs: Tensor
     """[B, T] int64 tokens, or [B, T, F] float32 features."""
     scored: Tensor
-    """[S] int64, increasing: the positions whose prediction counts, the same in all sequences."""
+    """[S] int64, increasing: the scored positions, the same in all sequences."""
     posterior: Tensor
     """[B, S, C] float64: P(outcome | inputs[:, : scored + 1])."""
     labels: Tensor
-    """[B, S] int64: the sampled truth, distributed as the posterior says."""
+    """[B, S] int64: the sampled truth, distributed according to the posterior."""
     metadata: dict[str, Tensor]
-    """What the sampler knows beyond the inputs; first dimension B."""
+    """Hidden variables of the sampler; first dimension B."""
 
     def to(self, device: torch.device | str) -> "Batch":
         return self._changed(self.scored.to(device), lambda values: values.to(device))
@@ -65,7 +65,7 @@ class Batch:
 
 
 class Shape(NamedTuple):
-    """What goes into a model of a tunnel, and what comes out of it."""
+    """Sizes of the inputs and outputs of a tunnel's model."""
 
     outcomes: int
     """C: size of the predicted alphabet."""
@@ -102,7 +102,7 @@ class Tunnel(Strict, ABC):
         return super().__new__(cls, *values, **given)
 
     def require_room(self) -> Self:
-        """Itself, if one of its sequences fits into memory with its posterior."""
+        """The tunnel itself; refused if one sequence with its posterior needs too much memory."""
         shape = self.shape
         taken = 4 * shape.positions * (shape.features or 1) + 8 * self.horizon * shape.outcomes
         if taken > ROOM:
@@ -155,7 +155,7 @@ class Tunnel(Strict, ABC):
         """[B, S, C] float64 posterior, from the inputs alone."""
 
     def beliefs(self, inputs: Tensor) -> Tensor:
-        """[B, S, states] float64: belief about the hidden state, where a tunnel has one."""
+        """[B, S, states] float64: belief about the hidden state; refused without hidden state."""
         raise ValueError(
             f"beliefs about a hidden state are not defined in the {self.name} tunnel: take one of "
             "hmm, sticky, mess3, rrxor"
@@ -169,18 +169,18 @@ class Tunnel(Strict, ABC):
         return dataclasses.replace(self, **{self.stretches: longer}).require_room()
 
     def label_tokens(self, labels: Tensor) -> Tensor | None:
-        """The input tokens that would spell `labels`.
+        """The input tokens that stand for `labels`.
 
-        None if no input can spell them, or if they are later tokens, which may well repeat.
+        None if no input token stands for a label, or if labels are later tokens, which may repeat.
         """
         return None
 
     def check_leaks(self, batch: Batch, generator: torch.Generator) -> None:
         """Raise `LeakError` unless inputs, posterior and labels of `batch` belong together.
 
-        - the posterior is the one that follows from the inputs alone,
-        - and does not change when everything after its position comes from other sequences;
-        - no label is impossible under its posterior, and none stands at its own position.
+        - the posterior follows from the inputs alone;
+        - the posterior does not change if all inputs after its position come from other sequences;
+        - every label is possible under its posterior, and no input shows it at its own position.
         """
         posterior = self.exact(batch.inputs)
         if _differ(posterior, batch.posterior):

@@ -1,10 +1,10 @@
 """Hypothesis elimination: learn a fresh permutation from key-value pairs.
 
     P(value | pairs so far, key) = 1 / (V - d) on values not yet seen   if the key is new,
-                                   1 on its known value                 if it is not,
+                                   1 on its known value                 if the key is known,
 
 where d is the number of distinct keys so far. Keys and values have separate tokens (keys 0..V-1,
-values V..2V-1) and predictions are read at the keys, before the answer is shown:
+values V..2V-1). Predictions are read at the keys, before the answer is shown:
 
     position   0   1     2   3     4  …  2L-2
     input      k₁  v₁+V  k₂  v₂+V  k₃ …  k_L
@@ -30,8 +30,8 @@ class Bijection(Tunnel, name="bijection"):
     Args:
         alphabet: Number of keys, and of values.
         length: Number of pairs; by default one less than the alphabet.
-        replacement: Draw keys independently, so that known keys come back, instead of each at most
-            once.
+        replacement: Draw keys independently, so known keys return. If False, each key is shown at
+            most once.
     """
 
     alphabet: int = 20
@@ -90,7 +90,7 @@ class Bijection(Tunnel, name="bijection"):
         first_value = never.scatter_reduce(1, values[:, :-1], when[:, :-1], "amin")
         seen = first_key < steps
         new = (~seen).double()
-        # Inputs that are no bijection may use up the values: the count stays positive for them.
+        # Inputs that are no bijection may use up the values: keep the count positive.
         unseen = (self.alphabet - new.cumsum(1) + new).clamp(min=1)
         possible = first_value[:, None] >= steps[:, None]
         posterior = possible * (new / unseen)[..., None]

@@ -1,4 +1,4 @@
-"""Draws whose parameter has a prior that Bayes can do in closed form: predict the next one.
+"""Draws from a distribution with a conjugate prior: predict the next draw.
 
     dice     p ~ Dirichlet(a, …, a), every x ~ p           P(next = j) = (a + n_j) / (C a + n)
     markov   rows T_i ~ Dirichlet(a, …, a), a chain        P(next = j) = (a + n_ij) / (C a + n_i)
@@ -6,8 +6,8 @@
                                                            P(next = 0) = alpha p + (1-alpha)(1-p)
 
 n_j of the n draws so far were j, n_ij of the n_i moves from the present state i went to j, and
-d = n_0 - n_1. The parameter is fresh in every sequence. A coin with an unknown bias is a die of two
-faces; `labels` is SULA without its words, a coin whose bias is one of two.
+d = n_0 - n_1. The parameter is fresh in every sequence. A coin with an unknown bias is a die with
+two faces; `labels` is SULA without words, a coin with one of two known biases.
 """
 
 import math
@@ -32,30 +32,30 @@ class Draws(Tunnel):
     @property
     @abstractmethod
     def kinds(self) -> int:
-        """C: how many different draws there are."""
+        """C: number of different draws."""
 
     @property
     def shape(self) -> Shape:
         return Shape(self.kinds, self.length, range(self.length), vocabulary=self.kinds)
 
     def _split(self, drawn: Tensor) -> Batch:
-        """From draws [B, L + 1]."""
+        """The batch of draws [B, L + 1]."""
         return self._batch(drawn[:, :-1].contiguous(), drawn[:, 1:].contiguous())
 
     def _counts(self, inputs: Tensor) -> Tensor:
-        """[B, L, C] how often each draw has come up, up to and with each position."""
+        """[B, L, C] counts of each draw up to and including each position."""
         self._check_inputs(inputs)
         return one_hot(inputs, self.kinds).double().cumsum(1)
 
 
 @dataclass(frozen=True)
 class Dice(Draws, name="dice"):
-    """A die with unknown chances.
+    """A die with unknown probabilities.
 
     Args:
         length: Number of throws shown.
-        faces: Number of faces; two make a coin.
-        concentration: Of the Dirichlet distribution that chances are drawn from.
+        faces: Number of faces; 2 is a coin.
+        concentration: Of the Dirichlet distribution of the probabilities.
     """
 
     faces: int = 2
@@ -80,12 +80,12 @@ class Dice(Draws, name="dice"):
 
 @dataclass(frozen=True)
 class Markov(Draws, name="markov"):
-    """A Markov chain with unknown chances; its first state is uniform.
+    """A Markov chain with unknown transition probabilities; its first state is uniform.
 
     Args:
         length: Number of states shown.
         states: Number of different states.
-        concentration: Of the Dirichlet distribution that rows are drawn from.
+        concentration: Of the Dirichlet distribution of the rows.
     """
 
     states: int = 3
@@ -121,7 +121,7 @@ class Labels(Draws, name="labels"):
 
     Args:
         length: Number of labels shown.
-        alpha: How often a shown label is the hidden one.
+        alpha: Probability that a shown label equals the hidden one.
     """
 
     alpha: float = 0.9

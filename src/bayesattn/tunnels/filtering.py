@@ -3,8 +3,8 @@
     predicted_t(j) = Σ_i filtered_{t-1}(i) · T[i, j]        (predicted_0 = initial)
     filtered_t(j) ∝ predicted_t(j) · P(o_t | s_t = j)
 
-Row convention T[i, j] = P(j | i); the first observation belongs to the first state, so no
-transition comes before it. Float64 and rescaled at every step: no length underflows.
+Row convention T[i, j] = P(j | i). The first observation belongs to the first state, so no
+transition comes before it. Float64, rescaled at every step, so long sequences do not underflow.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class FilteredStates(NamedTuple):
     filtered: Tensor
     """[B, K, S]: P(s_t | o_0 .. o_t)."""
     predicted: Tensor
-    """[B, K + 1, S]: P(s_t | o_0 .. o_{t-1}); the last one is of the state after all of them."""
+    """[B, K + 1, S]: P(s_t | o_0 .. o_{t-1}); the last one is after all observations."""
 
 
 def filter_states(
@@ -42,7 +42,7 @@ def filter_states(
 def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor) -> FilteredStates:
     """Filter of any observations, given likelihoods[b, t, j] ∝ P(o_t | s_t = j) [B, K, S].
 
-    A factor common to all states of a step changes nothing.
+    A factor that all states of a step share cancels.
     """
     moves = transition.double()
     predicted = [initial.double().expand(len(likelihoods), -1)]
@@ -65,8 +65,8 @@ def filter_likelihoods(initial: Tensor, transition: Tensor, likelihoods: Tensor)
 def filter_words(initial: Tensor, matrices: Tensor, tokens: Tensor) -> Tensor:
     """[B, K, S] beliefs about the state after each of tokens [B, K].
 
-    matrices[x, i, j] = P(token x, next state j | state i). After a token of probability 0 nothing
-    can be believed: NaN.
+    matrices[x, i, j] = P(token x, next state j | state i). After a token of probability 0 the
+    belief is NaN.
     """
     matrices = matrices.double().to(tokens.device)
     belief = initial.double().to(tokens.device).expand(len(tokens), -1)

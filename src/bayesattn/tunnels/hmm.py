@@ -2,10 +2,10 @@
 
     filtered_0(j) ∝ 1/S · E[j, o_0],    filtered_t(j) ∝ E[j, o_t] · Σ_i filtered_{t-1}(i) · T[i, j]
 
-Every sequence has its own transition matrix T and emission matrix E, shown in a header, so the
-filter cannot be memorised, only run. The target at o_t is the belief about the state s_t. States
-and observations are drawn from the matrices as the header shows them, and the posterior uses the
-same ones: there is no precision that the network could not have read.
+Every sequence has its own transition matrix T and emission matrix E, shown in a header, so a model
+cannot memorise the filter. The target at o_t is the belief about the state s_t. The header shows
+the same rounded matrices from which states and observations are drawn and from which the posterior
+is computed, so the network can read all the information that the posterior uses.
 
 Two layouts show the matrices in a header and then the observations; step t is scored where o_t is
 shown. Shapes: S states, O symbols, K steps.
@@ -37,7 +37,7 @@ class RowLayout(_Layout):
     """One position per matrix row, then one per observation; float32 features.
 
     Features: [log T row (S) | log E row (O) | row index (S) | observed symbol (O)], the last two
-    one-hot; whatever does not apply to a position is zero. T = 2·S + K positions.
+    one-hot. Features that do not apply to a position are zero. T = 2·S + K positions.
     """
 
     @property
@@ -182,7 +182,7 @@ class HMM(Tunnel, name="hmm"):
         return filter_states(initial, transition, emission, observations).filtered
 
     def beliefs(self, inputs: Tensor) -> Tensor:
-        """What is asked for is the belief itself."""
+        """The posterior of this tunnel is the belief."""
         return self.exact(inputs)
 
     def encode(self, transition: Tensor, emission: Tensor, observations: Tensor) -> Tensor:

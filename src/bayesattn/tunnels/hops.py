@@ -2,22 +2,23 @@
 
     x₁ y₁ … x_n y_n   QUERY x k   [ π(x) π²(x) … π^(k-1)(x) ]   ANSWER  →  π^k(x)
 
-Every sequence has its own permutation π, of which n pairs are shown in random order, an asked key
-x, one of those shown, and a number of hops k from 1 to `hops`. Where π leads to a key that is not
-shown, the answer is uncertain; `walks.py` has its posterior. `mode` is what stands in the scratch:
+Every sequence has its own permutation π. It shows n pairs of π in random order, a query key x (one
+of the shown keys), and a number of hops k from 1 to `hops`. If π leads to a key that is not
+shown, the answer is uncertain; `walks.py` has its posterior. `mode` is the content of the scratch:
 
-    direct     there is none
+    direct     no scratch
     cot        each hop
     short      each second hop
     shuffled   the hops of another sequence, as many of them
-    filler     as many blanks as cot has places, and nothing to write
+    filler     as many blanks as cot has places; the model predicts none
 
-The scratch is predicted one place ahead, as the answer is. So each of its symbols has its own
-posterior, given the symbols before it. Places after the last hop are blank; a blank is an outcome.
+Like the answer, each symbol of the scratch is predicted one position ahead. So each symbol has its
+own posterior, given the symbols before it. Places after the last hop are blank; a blank is an
+outcome.
 
-A written symbol may contradict the pairs. `exact` believes it: the walk goes on from there with the
-revealed pairs, and forgets what was written before. So `exact` is also defined for a scratch that
-was tampered with.
+A written symbol may contradict the pairs. `exact` accepts it: the walk continues from this symbol
+with the revealed pairs, and ignores symbols written before. So `exact` is also defined for an
+overwritten scratch.
 """
 
 from dataclasses import dataclass
@@ -42,16 +43,16 @@ Mode = Literal["direct", "cot", "filler", "shuffled", "short"]
 WRITTEN = ("cot", "shuffled", "short")
 """Modes whose scratch is predicted."""
 ROOM = 2**22
-"""Entries of the permutations that are walked along together: 32 MiB."""
+"""Entries of the permutations that are computed together: 32 MiB."""
 
 
 class Episode(NamedTuple):
-    """What inputs say."""
+    """The parts of the inputs."""
 
     known: Tensor
     """[B, V] value of each key, -1 if it is not revealed."""
     query: Tensor
-    """[B] asked key."""
+    """[B] query key."""
     hops: Tensor
     """[B] k."""
     scratch: Tensor
@@ -60,13 +61,13 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class Hops(Tunnel, name="hops"):
-    """A permutation of `alphabet` symbols, to be applied up to `hops` times.
+    """A permutation of `alphabet` symbols that is applied up to `hops` times.
 
     Args:
         alphabet: Number of symbols.
-        hops: Largest number of hops; each sequence asks for one from 1 to it.
+        hops: Largest number of hops; each sequence draws its number from 1 to this.
         revealed: Number of pairs shown; by default two less than the alphabet.
-        mode: What the scratch holds: direct (there is none), cot, filler, shuffled or short.
+        mode: Content of the scratch: direct (no scratch), cot, filler, shuffled or short.
     """
 
     alphabet: int = 8
@@ -114,7 +115,7 @@ class Hops(Tunnel, name="hops"):
 
     @property
     def shape(self) -> Shape:
-        """Outcomes are symbols, and the blank where scratch is predicted.
+        """Outcomes are symbols, and the blank if the scratch is predicted.
 
         Tokens are keys, values, numbers of hops, QUERY, ANSWER and the blank.
         """
@@ -145,11 +146,11 @@ class Hops(Tunnel, name="hops"):
         return self._batch(inputs, labels, permutation=permutation, hops=hops[:, 0], chain=own)
 
     def exact(self, inputs: Tensor) -> Tensor:
-        """[B, S, C] posterior of each written place and of the answer, given all before it."""
+        """[B, S, C] posterior of each written place and of the answer, given all earlier inputs."""
         return torch.cat([self._exact(self.read(rows)) for rows in self._split(inputs)])
 
     def marginal(self, inputs: Tensor) -> Tensor:
-        """[B, C] posterior of the answer from pairs and query, whatever the scratch says."""
+        """[B, C] posterior of the answer from pairs and query, without the scratch."""
         return torch.cat([self._answer_alone(self.read(rows)) for rows in self._split(inputs)])
 
     def read(self, inputs: Tensor) -> Episode:
@@ -166,7 +167,7 @@ class Hops(Tunnel, name="hops"):
         return torch.where(outcomes == self.alphabet, self._blank, outcomes)
 
     def stretched(self, factor: float) -> Self:
-        """Refused: numbers of hops are tokens, and those beyond `hops` do not exist."""
+        """Refused: numbers of hops are tokens, and there is no token above `hops`."""
         if factor == 1:
             return self
         raise ValueError(
@@ -205,24 +206,24 @@ class Hops(Tunnel, name="hops"):
         return chains[:, at].masked_fill(hidden, self._blank)
 
     def _split(self, inputs: Tensor) -> list[Tensor]:
-        """Groups of sequences, each so small that all their walks fit into memory."""
+        """Groups of sequences whose walks fit into memory."""
         entries = count_orders(self.unrevealed, self.hops) * self.alphabet
         return list(torch.split(inputs, max(1, ROOM // entries)))
 
     def _exact(self, episode: Episode) -> Tensor:
         if self.mode == "shuffled":
-            steps = [*self._of_another(episode), self._answer_alone(episode)]
+            steps = [*self._shuffled_posterior(episode), self._answer_alone(episode)]
         elif self.mode in WRITTEN:
-            steps = self._along(episode)
+            steps = self._scratch_posterior(episode)
         else:
             steps = [self._answer_alone(episode)]
         return torch.stack(steps, dim=1)
 
     def _answer_alone(self, episode: Episode) -> Tensor:
-        return self._along(episode._replace(scratch=episode.scratch[:, :0]))[-1]
+        return self._scratch_posterior(episode._replace(scratch=episode.scratch[:, :0]))[-1]
 
-    def _along(self, episode: Episode) -> list[Tensor]:
-        """Posterior of each place and of the answer: walks that agree with all before it vote."""
+    def _scratch_posterior(self, episode: Episode) -> list[Tensor]:
+        """Posterior of each place and of the answer: counts of walks that agree so far."""
         paths = self._paths(episode.known, episode.query, self.hops)
         possible = torch.ones_like(paths[..., 0], dtype=torch.bool)
         steps: list[Tensor] = []
@@ -240,7 +241,7 @@ class Hops(Tunnel, name="hops"):
         rows = torch.arange(len(paths), device=paths.device)
         return [*steps, belief(paths[rows, :, episode.hops], possible, self.outcomes)]
 
-    def _of_another(self, episode: Episode) -> list[Tensor]:
+    def _shuffled_posterior(self, episode: Episode) -> list[Tensor]:
         """Posterior of each place if the scratch follows a permutation that is not shown."""
         count, size = episode.known.shape
         known = torch.full_like(episode.known, -1)
@@ -249,7 +250,7 @@ class Hops(Tunnel, name="hops"):
         steps: list[Tensor] = []
         current: Tensor | None = None
         for place, token in enumerate(episode.scratch.unbind(1)):
-            symbol = token.clamp(max=size - 1)  # blanks come last: nothing is read after them
+            symbol = token.clamp(max=size - 1)  # blanks come last, so nothing follows them
             if current is not None:
                 expected = next_symbol(known, current, self.outcomes)
                 known = known.scatter(1, current[:, None], symbol[:, None])

@@ -8,8 +8,8 @@
 tasks of belief geometry (Shai et al. 2024, "Transformers represent belief state geometry in their
 residual stream", arXiv 2405.15943), with that paper's parameters as defaults.
 
-The process is the same in every sequence: only the path is fresh. So its matrices can be learnt by
-heart, and where words are few, so can the answers.
+The process is the same in every sequence; only the path is fresh. So a model can memorise the
+matrices, and, if there are few words, the answers.
 """
 
 from abc import abstractmethod
@@ -25,17 +25,18 @@ from bayesattn.tunnels.filtering import filter_words
 from bayesattn.tunnels.sampling import sample_chain, sample_symbols
 
 SQUARINGS = 64
-"""Squarings of a matrix of moves: after 2^64 steps it does not change any more."""
+"""Number of squarings of a transition matrix: after 2^64 steps it no longer changes."""
 
 ALIKE = 1e-9
-"""Chances that differ by less than this are the same."""
+"""Probabilities that differ by less than this count as equal."""
 
 
 @dataclass(frozen=True)
 class Process(Tunnel):
     """Base of processes: a subclass gives the labelled transition matrices.
 
-    A process whose state can be seen is refused, and one whose tokens tell nothing.
+    Two kinds are refused: tokens that show the state, and tokens without information about the
+    next one.
     """
 
     length: int = 10
@@ -53,7 +54,7 @@ class Process(Tunnel):
             raise ValueError(f"the probabilities of {self.name} must add up to 1 in every state")
         if bool(((_limit(moves) - self.stationary).abs() > TOLERANCE).any()):
             raise ValueError(
-                f"the states of {self.name} fall into parts that never meet: join them, or leave "
+                f"the states of {self.name} fall into unconnected parts: join them, or leave "
                 "one part out"
             )
         if _observable(matrices, self.stationary):
@@ -85,7 +86,7 @@ class Process(Tunnel):
         """Inputs x_1 .. x_L, labels x_2 .. x_{L+1}, and the states after each input."""
         matrices = self.matrices.to(generator.device)
         tokens, states, _ = matrices.shape
-        # A token and the state after it make one chain.
+        # A token together with the state after it is a Markov chain.
         pairs = matrices.transpose(0, 1).flatten(1)
         first = (self.stationary.to(pairs.device) @ pairs).expand(batch_size, -1)
         chain = pairs.repeat(tokens, 1).expand(batch_size, -1, -1)
@@ -95,7 +96,7 @@ class Process(Tunnel):
         return self._batch(inputs, labels, states=hidden[:, :-1])
 
     def exact(self, inputs: Tensor) -> Tensor:
-        """[B, L, tokens]: belief about the next token; NaN after a word that cannot be said."""
+        """[B, L, tokens]: belief about the next token; NaN after a word of probability 0."""
         return self.beliefs(inputs) @ self.matrices.sum(2).T.to(inputs.device)
 
     def beliefs(self, inputs: Tensor) -> Tensor:
@@ -106,7 +107,7 @@ class Process(Tunnel):
 
 @dataclass(frozen=True)
 class Mess3(Process, name="mess3"):
-    """Three states, three tokens, beliefs on a fractal: the state moves, then shows itself badly.
+    """Three states, three tokens, beliefs on a fractal: the state moves, then emits a noisy token.
 
         P(j | i) = x for j ≠ i, else 1 - 2x,    P(token j | next state j) = alpha, else (1-alpha)/2
 
@@ -115,7 +116,7 @@ class Mess3(Process, name="mess3"):
     Args:
         length: Number of tokens shown.
         x: Probability of moving to each of the other states.
-        alpha: Probability that the state reached shows its own token.
+        alpha: Probability that the new state emits its own token.
     """
 
     x: float = 0.05
@@ -139,15 +140,15 @@ class Mess3(Process, name="mess3"):
 
 @dataclass(frozen=True)
 class RRXOR(Process, name="rrxor"):
-    """Two random bits, then their exclusive or, and again; where a sequence starts is not shown.
+    """Two random bits, then their exclusive or, and again; the phase of a sequence is hidden.
 
-    States: nothing said yet; the first bit was 0; it was 1; the third will be 1; it will be 0. The
-    next token's distribution does not determine the belief.
+    States: before the first bit; the first bit was 0; the first bit was 1; the third bit will be 1;
+    the third bit will be 0. The next token's distribution does not determine the belief.
 
     Args:
         length: Number of tokens shown.
         first: Probability that the first bit is 0.
-        second: The same of the second.
+        second: Probability that the second bit is 0.
     """
 
     first: float = 0.5
@@ -173,10 +174,10 @@ class RRXOR(Process, name="rrxor"):
 
 
 def _limit(moves: Tensor) -> Tensor:
-    """[states, states]: where each state leads on average over all times.
+    """[states, states]: distribution over states after each state, averaged over all times.
 
-    Half of the steps are left out, so that periods do not matter. Products are written out, since
-    those of a library may differ by rounding from call to call.
+    Each step is skipped with probability 1/2, so periods do not matter. Products are written out,
+    because those of a library may differ by rounding from call to call.
     """
     limit = (moves + torch.eye(len(moves), dtype=moves.dtype)) / 2
     for _ in range(SQUARINGS):
@@ -186,10 +187,11 @@ def _limit(moves: Tensor) -> Tensor:
 
 
 def _observable(matrices: Tensor, stationary: Tensor) -> bool:
-    """Whether words of some length all show the state.
+    """Whether all words of some length determine the state.
 
-    Two states are both possible after some word of n tokens if they can be reached from two that
-    are possible after n - 1, by the same token. These pairs become fewer with n, then stay.
+    Two states are both possible after some word of n tokens if the same token leads to them from
+    two states that are possible after n - 1 tokens. The number of such pairs falls with n until it
+    is constant.
     """
     steps, possible = (matrices > 0).double(), (stationary > TOLERANCE).double()
     together = possible[:, None] * possible
@@ -199,9 +201,9 @@ def _observable(matrices: Tensor, stationary: Tensor) -> bool:
 
 
 def _memoryless(matrices: Tensor, stationary: Tensor) -> bool:
-    """Whether the next token is distributed alike after every word.
+    """Whether the next token has the same distribution after every word.
 
-    Beliefs of all words lie in the space that words shorter than the number of states span.
+    Beliefs of all words lie in the span of words shorter than the number of states.
     """
     tokens, states, _ = matrices.shape
     words = torch.cartesian_prod(*[torch.arange(tokens)] * (states - 1)).view(-1, states - 1)

@@ -1,9 +1,9 @@
-"""Random-access binding: store key-value pairs, then ask for some of them.
+"""Random-access binding: store key-value pairs, then query some of them.
 
     (STORE k SEP v) × N,  FILLER × F,  then per query  QUERY k PAD,  with FILLER × ⌊F/2⌋ in between
 
-The posterior is all on the stored value. Predictions are read at the PAD after the asked key, and
-answers are never shown. Keys and values of a sequence are distinct; each query asks for a
+The posterior is 1 on the stored value. Predictions are read at the PAD after the query key, and
+answers are never shown. Keys and values of a sequence are distinct; each query key is a
 uniformly random stored key.
 """
 
@@ -19,16 +19,16 @@ from bayesattn.tunnels.sampling import integers, random_orders
 
 PAD, STORE, FILLER, QUERY, SEP = range(5)
 FIRST_KEY = 10
-"""Token of the first key; the tokens between SEP and it are left free, as in the papers."""
+"""Token of the first key; the tokens between SEP and this one are unused, as in the papers."""
 
 
 @dataclass(frozen=True)
 class Recall(Tunnel, name="recall", stretches="filler"):
-    """Fresh pairs per sequence, asked for by key after a gap.
+    """Fresh pairs per sequence, queried by key after a gap.
 
     Args:
         pairs: Number of stored pairs.
-        queries: Number of keys asked for.
+        queries: Number of queries.
         filler: Filler tokens before the first query; half as many between queries.
         keys: Number of different keys.
         values: Number of different values.
@@ -72,7 +72,7 @@ class Recall(Tunnel, name="recall", stretches="filler"):
         return self._batch(inputs, values.gather(1, asked), asked=asked)
 
     def exact(self, inputs: Tensor) -> Tensor:
-        """[B, queries, values]: all on the value stored with the key; uniform if it never was."""
+        """[B, queries, values]: 1 on the value stored with the key; uniform for unknown keys."""
         self._check_inputs(inputs)
         store = inputs[:, : 4 * self.pairs]
         values = store[:, 3::4] - (FIRST_KEY + self.keys)
@@ -83,7 +83,7 @@ class Recall(Tunnel, name="recall", stretches="filler"):
         return posterior + (1 - match.sum(-1, keepdim=True)) / self.values
 
     def stretched(self, factor: float) -> Self:
-        """Longer gaps between storing and asking."""
+        """Longer gaps between pairs and queries."""
         if self.filler == 0:
             raise ValueError("without filler there is no gap to stretch: choose filler=1 or more")
         return super().stretched(factor)

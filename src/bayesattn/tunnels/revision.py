@@ -1,10 +1,10 @@
-"""Belief revision: which of several sources does the evidence come from?
+"""Belief revision: from which of several sources does the evidence come?
 
     P(z | e_1 .. e_k) ∝ Π_k E[z, e_k],    z uniform
 
-Every sequence has its own emission matrix E, shown in a header of one position per hypothesis:
-with a fixed matrix the answer could be memorised. One position per piece of evidence follows,
-after a gap of blank positions, and each is scored. Features, zero where they do not apply:
+Every sequence has its own emission matrix E, shown in a header with one position per hypothesis,
+because a model could memorise the answers of a fixed matrix. After a gap of blank positions follows
+one position per piece of evidence, and each is scored. Features that do not apply are zero:
 
     [log E row (symbols) | hypothesis, one-hot | evidence, one-hot (symbols)]
 """
@@ -60,7 +60,7 @@ class Revision(Tunnel, name="revision", stretches="evidence"):
         inputs = torch.zeros(batch_size, self.positions, features, device=device)
         inputs[:, :rows, : self.symbols] = emission.log()
         inputs[:, :rows, self.symbols : -self.symbols] = torch.eye(rows, device=device)
-        if self.grid is None:  # what is shown is rounded, and what is shown counts
+        if self.grid is None:  # the shown matrix is rounded; the evidence is drawn from it
             emission = self._emission(inputs)
         source = integers(rows, (batch_size, 1), generator).repeat(1, self.evidence)
         evidence = sample_observations(source, emission, generator)

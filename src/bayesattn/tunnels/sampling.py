@@ -1,6 +1,6 @@
-"""What tunnels are drawn from: integers, orders, rows of probabilities and Markov chains.
+"""Samplers for tunnels: integers, orders, rows of probabilities and Markov chains.
 
-Each function draws for a whole batch at once, on the device of its generator.
+Each function samples a whole batch at once, on the device of its generator.
 """
 
 import math
@@ -57,27 +57,27 @@ def sample_observations(states: Tensor, emission: Tensor, generator: torch.Gener
 
 
 class Rows(NamedTuple):
-    """How rows of probabilities are drawn, and read from where they are shown."""
+    """Samples rows of probabilities, and reads them back from inputs."""
 
     alpha: float
     """Dirichlet concentration, the same for all entries."""
     min_prob: float
-    """Clip below this, before renormalising."""
+    """Smallest probability: smaller ones are clipped before renormalising."""
     grid: float | None
-    """Entries are multiples of this, and at least `min_prob`; None leaves them continuous."""
+    """Entries are multiples of this, and at least `min_prob`; None: continuous entries."""
 
     @property
     def units(self) -> int | None:
-        """How many steps of the grid make 1."""
+        """Number of grid steps in 1."""
         return None if self.grid is None else round(1 / self.grid)
 
     @property
     def least(self) -> int:
-        """Steps of the grid that make the smallest probability."""
+        """Number of grid steps in the smallest probability."""
         return 0 if self.units is None else round(self.min_prob * self.units)
 
     def check(self, columns: int) -> None:
-        """Raise ValueError unless rows of this many columns can be drawn."""
+        """Raise ValueError if rows of so many columns cannot be sampled."""
         if not 0 < self.alpha < math.inf:
             raise ValueError(f"alpha must be positive, not {self.alpha}")
         if not 0 <= self.min_prob * columns <= 1 + 1e-9:
@@ -104,7 +104,7 @@ class Rows(NamedTuple):
     def read(self, logs: Tensor) -> Tensor:
         """Float64 rows from their float32 logarithms.
 
-        Exactly, if they are on a grid; else to the precision of the logarithms, summing to 1.
+        Exact if they are on a grid; otherwise to the precision of the logarithms, with sum 1.
         """
         rows = logs.double().exp()
         if self.units is None:
@@ -115,8 +115,9 @@ class Rows(NamedTuple):
 def round_rows(rows: Tensor, units: int, least: int) -> Tensor:
     """Float64 rows of whole units, at least `least` each, that sum to `units`.
 
-    Rounding leaves some units too few or too many. They are given to the smallest entries or taken
-    from the largest, one unit each in turn, passing over entries at `least`.
+    After rounding, the sum may be too small or too large. Missing units are added to the smallest
+    entries and extra units taken from the largest, one each in turn, but not from entries at
+    `least`.
     """
     values, order = (rows * units).round().clamp(min=least).sort(dim=-1, stable=True)
     from_smallest = torch.arange(rows.shape[-1], device=rows.device)

@@ -5,8 +5,7 @@
 
 Inputs are x_1 .. x_L, and position t predicts y_t: filter the belief about y_{t-1} with Gaussian
 likelihoods, then apply the transition once. Without noise the answer is a row of the matrix. The
-chain and the means are fixed, so this tunnel tests filtering with learned dynamics: its
-hypotheses are the hidden paths.
+chain and the means are fixed, so a model can learn the dynamics; the hidden path is the unknown.
 """
 
 import math
@@ -73,7 +72,7 @@ class StickyChain(Tunnel, name="sticky"):
 
     @property
     def conditional_entropy(self) -> float:
-        """H(y_t | y_{t-1}) in bits: what is left to guess when the last symbol is known."""
+        """H(y_t | y_{t-1}) in bits: the entropy of a symbol, given the last one."""
         return entropy(self.transition)[0].item()
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
@@ -102,9 +101,9 @@ class StickyChain(Tunnel, name="sticky"):
         return filter_likelihoods(initial, transition, self._likelihoods(inputs))
 
     def _likelihoods(self, inputs: Tensor) -> Tensor:
-        """[B, L, symbols] ∝ exp(-|x - μ|² / (2 noise²)), the largest at each step 1."""
+        """[B, L, symbols] ∝ exp(-|x - μ|² / (2 noise²)), scaled so the largest per step is 1."""
         means = self.means.to(inputs.device).double()
-        # |x|² is common to all symbols: it is left out.
+        # |x|² is common to all symbols and cancels.
         squares = means.square().sum(-1) - 2 * inputs.double() @ means.T
         squares = squares - squares.amin(-1, keepdim=True)
         if self.noise == 0:

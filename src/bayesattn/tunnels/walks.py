@@ -1,12 +1,12 @@
-"""Walks along a permutation of which some pairs are known.
+"""Walks along a partly known permutation.
 
     P(y, 0, D) = all on y
     P(y, k, D) = P(D[y], k-1, D)                                        if y is a known key,
                  mean over unused values v of P(v, k-1, D + {y: v})     otherwise
 
-The recursion, written out: every order in which a walk may use up the unused values is equally
-likely, and the j-th unknown key that it meets takes the j-th value of the order. A walk that has
-closed a cycle meets no unknown key any more, so the rest of its order changes nothing.
+Without recursion: every order in which a walk may use the unused values is equally likely, and the
+j-th unknown key on the walk gets the j-th value of the order. After a walk has closed a cycle it
+meets no unknown key, so the rest of its order has no effect.
 
 Shapes: B sequences, V symbols, W orders of the unused values.
 """
@@ -19,20 +19,20 @@ import torch
 from torch import Tensor
 
 MOST_ORDERS = 50_000
-"""Orders that a posterior is averaged over at the most."""
+"""Largest number of orders over which a posterior is averaged."""
 
 
 def count_orders(unused: int, hops: int) -> int:
-    """Orders of the values that a walk may take: its first key is a known one."""
+    """Number of orders of values along a walk; its first key is known."""
     return math.perm(unused, min(unused, hops - 1))
 
 
 @cache
 def orders_of(unused: int, hops: int) -> Tensor:
-    """[W, M] int64: those orders, as indices into the unused values. Not to be written to."""
+    """[W, M] int64: the orders, as indices into the unused values. Do not write to it."""
     taken = min(unused, hops - 1)
     if taken == 0:
-        return torch.zeros(1, 1, dtype=torch.int64)  # one way to go, and nothing to look up
+        return torch.zeros(1, 1, dtype=torch.int64)  # a single walk without unknown keys
     return torch.tensor(list(itertools.permutations(range(unused), taken)))
 
 
@@ -42,7 +42,7 @@ def walk(known: Tensor, start: Tensor, hops: int, orders: Tensor) -> Tensor:
     Args:
         known: [B, V] the value of each key, -1 where it is unknown.
         start: [B] first symbols.
-        hops: how far to go.
+        hops: number of hops.
         orders: [W, M] indices into the unused values, in rising order of those.
     """
     values = unused_values(known)[:, orders.to(known.device)]
@@ -63,7 +63,7 @@ def walk(known: Tensor, start: Tensor, hops: int, orders: Tensor) -> Tensor:
 
 
 def belief(symbols: Tensor, possible: Tensor, outcomes: int) -> Tensor:
-    """[B, outcomes] float64: how often each symbol [B, W] is met by the walks that are possible."""
+    """[B, outcomes] float64: share of the possible walks that are at each symbol [B, W]."""
     weight = possible.double()
     weight = weight / weight.sum(1, keepdim=True)
     return weight.new_zeros(len(symbols), outcomes).scatter_add_(1, symbols, weight)

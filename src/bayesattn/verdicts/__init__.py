@@ -1,4 +1,4 @@
-"""Verdicts: what the numbers of seeds say of a statement, by one rule for all of them."""
+"""Verdicts: one rule that judges all statements from the numbers of their seeds."""
 
 from bayesattn.verdicts.family import WORDS, Kind, holm, next_look, word
 from bayesattn.verdicts.judgement import Judgement, Outcome, judge, judge_identity

@@ -1,4 +1,4 @@
-"""Many statements: which verdicts stand together, and the words they are told in."""
+"""Many statements: which verdicts hold together, and the words of verdicts."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -8,16 +8,16 @@ from bayesattn.verdicts.rule import ERROR
 
 
 class Kind(StrEnum):
-    """What a statement is to us."""
+    """Kind of a statement."""
 
     IDENTITY = "identity"
     """A theorem, checked."""
     REPLICATION = "replication"
-    """In the authors' own terms."""
+    """The effect in the authors' own terms."""
     CONTROL = "control"
-    """The same effect after the confound is removed."""
+    """The same effect after a confound is removed."""
     OURS = "ours"
-    """Nobody else claimed it."""
+    """A statement that nobody else made."""
 
 
 WORDS = {
@@ -26,7 +26,7 @@ WORDS = {
     Kind.CONTROL: ("survives", "does not survive"),
     Kind.OURS: ("supported", "refuted"),
 }
-"""What yes and no are called."""
+"""Words for yes and no."""
 
 
 def word(kind: Kind, outcome: Outcome) -> str:
@@ -38,12 +38,12 @@ def word(kind: Kind, outcome: Outcome) -> str:
 def holm(
     chances: Sequence[float | None], *, m: int | None = None, error: float = ERROR
 ) -> list[bool]:
-    """Which verdicts stand together (Holm 1979): the chance that any is luck is at most `error`.
+    """Which verdicts hold together (Holm 1979): P(any of them is wrong) is at most `error`.
 
     Args:
-        chances: p of each statement; None, where nothing was decided, never stands.
-        m: how many statements there are; those without p count, too.
-        error: for the family.
+        chances: p of each statement; None for undecided ones, which never hold.
+        m: number of statements; those without p count, too.
+        error: of the family.
     """
     total = len(chances) if m is None else m
     if total < len(chances):
@@ -58,5 +58,5 @@ def holm(
 
 
 def next_look(seeds: int, looks: Sequence[int]) -> int | None:
-    """How many seeds the next look takes when so many are there; None after the last."""
+    """Number of seeds at the next look, given the present number; None after the last look."""
     return next((look for look in looks if look > seeds), None)

@@ -1,9 +1,9 @@
-"""One study: the numbers of its seeds, in their order, and what they say.
+"""One study: judges the numbers of its seeds, in order.
 
-`p` is the smallest level at which the interval would still decide, times .05 / the look's own
-level: deciding means p ≤ .05.
-Seeds that had not learnt what the statement takes for granted do not count; a look at too few that
-had decides nothing.
+`p` is the smallest level at which the interval would still decide, times .05 / the level of the
+look. So a look decides if p ≤ .05.
+Seeds that do not meet the premise do not count. A look with too few seeds that count decides
+nothing.
 """
 
 from collections.abc import Sequence
@@ -29,15 +29,15 @@ from bayesattn.verdicts.rule import (
 from bayesattn.verdicts.values import Value, as_array
 
 LEARNT = 0.75
-"""Share of a look's seeds that must have met the premise."""
+"""Share of a look's seeds that must meet the premise."""
 LEAST = 1e-15
-"""No p is told smaller than this: rounding could not tell it from 0."""
+"""Smallest p that is reported, because of rounding."""
 POWER = 1000.0
 """A control must differ by this many tolerances, or the identity was not really tested."""
 
 
 class Outcome(StrEnum):
-    """What seeds say of a statement."""
+    """Outcome of a statement."""
 
     YES = "yes"
     NO = "no"
@@ -46,24 +46,24 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """An outcome, the numbers of the look it rests on, and why, in one sentence."""
+    """An outcome, the numbers of its look, and the reason in one sentence."""
 
     outcome: Outcome
     reason: str
     value: float | None = None
     """Mean, geometric mean (log) or pooled proportion; None where too few seeds met the premise."""
     interval: Interval | None = None
-    """Of the look; None before the first, and of identities."""
+    """Interval of the look; None before the first look, and for identities."""
     p: float | None = None
-    """At most `ERROR`; None where nothing is decided, and of identities."""
+    """p of a decision, at most `ERROR`; None if undecided, and for identities."""
     comparator: float | None = None
-    """The comparator's own number: the same kind of mean over the same seeds."""
+    """The comparator's number: the same kind of mean over the same seeds."""
     seeds: int = 0
-    """The look was at the first so many seeds."""
+    """Number of seeds at the look."""
     counted: int = 0
-    """So many of them had met the premise."""
+    """Number of these seeds that meet the premise."""
     level: float | None = None
-    """Of the interval."""
+    """Level of the interval."""
 
 
 def judge(
@@ -75,15 +75,15 @@ def judge(
     looks: Sequence[int] = LOOKS[0],
     resolution: float = 0.0,
 ) -> Judgement:
-    """What the seeds, in their order 0, 1, 2 …, say at the first look that decides.
+    """The judgement of the first look that decides, from the seeds in their order.
 
     Args:
-        values: one for each seed.
+        values: one value for each seed.
         transform: identity (t on values), log (t on logs) or proportion (Counts, pairs of Counts).
         rule: above, below or within.
         limit: least effect of interest; for within the margin's two ends.
         looks: one of `LOOKS`.
-        resolution: the step in which values can change, on the transformed scale; 0 for none.
+        resolution: smallest step of the values on the transformed scale; 0 for none.
     """
     check_design(transform, rule, limit, looks)
     found = _too_few(values, transform, looks[0])
@@ -97,10 +97,10 @@ def judge(
 
 
 def judge_identity(values: Sequence[Value], *, limit: float) -> Judgement:
-    """Yes when no effect exceeds `limit` and every comparator exceeds `POWER` · `limit`.
+    """Yes if no effect exceeds `limit` and every comparator exceeds `POWER` · `limit`.
 
-    An effect is the largest error of a seed, its comparator the same difference where the identity
-    is false: it must be large, or the comparison could not fail.
+    An effect is the largest error of a seed. Its comparator is the same difference where the
+    identity is false. It must be large, otherwise the comparison could not fail.
     """
     if not values:
         return Judgement(Outcome.UNDECIDED, "No seed was measured.")
@@ -135,7 +135,7 @@ def _look(
         reason = f"The premise fails: {met}."
         return Judgement(Outcome.UNDECIDED, reason, seeds=len(values), counted=len(counted))
     found = estimate(as_array([one.effect for one in counted]), transform, resolution)
-    seen = _seen(values, counted, found, transform)
+    seen = _undecided(values, counted, found, transform)
     low, high = (float(end[0]) for end in found.interval(1 - level))
     if np.isnan(low):
         reason = "All seeds are equal, which says nothing of how much they vary: "
@@ -153,7 +153,7 @@ def _look(
 
 
 def _smallest_level(found: Estimator, rule: Rule, limit: Limit, level: float) -> float:
-    """Of the intervals that still decide: the two-sided p of one study that decides at `level`."""
+    """Smallest level of an interval that still decides: the two-sided p of this study."""
     low, high = np.log(LEAST), np.log(level)
     while high - low > 1e-9:
         middle = (low + high) / 2
@@ -179,19 +179,19 @@ def _reason(
 
 
 def _too_few(values: Sequence[Value], transform: Transform, needed: int) -> Judgement:
-    """Before the first look: the value so far, and no interval."""
+    """A judgement before the first look: the value so far, without interval."""
     reason = f"{len(values)} of the {needed} seeds of the first look are there."
     counted = [one for one in values if one.learnt]
     if not counted:
         return Judgement(Outcome.UNDECIDED, reason, seeds=len(values))
     found = estimate(as_array([one.effect for one in counted]), transform)
-    return replace(_seen(values, counted, found, transform), reason=reason)
+    return replace(_undecided(values, counted, found, transform), reason=reason)
 
 
-def _seen(
+def _undecided(
     values: Sequence[Value], counted: Sequence[Value], found: Estimator, transform: Transform
 ) -> Judgement:
-    """The numbers, and nothing decided yet."""
+    """A judgement with the numbers, undecided so far."""
     return Judgement(
         Outcome.UNDECIDED,
         reason="",
@@ -203,7 +203,7 @@ def _seen(
 
 
 def _comparator(values: Sequence[Value], transform: Transform) -> float | None:
-    """The mean over seeds, on the log scale the geometric one, of those that have a comparator."""
+    """Mean of the comparators over seeds that have one; geometric on the log scale."""
     there = [one.comparator for one in values if one.comparator is not None]
     if not there:
         return None

@@ -2,10 +2,10 @@
 
 With n seeds of mean m and SD s the interval is m ± t(n - 1) · s / √n.
 
-Seeds that agree exactly have s = 0, and t would be sure of anything. Where values can only change
-in steps, s is taken to be at least half a step, the largest SD of a number that falls between two
-neighbouring ones. Elsewhere seeds that agree to nine digits say nothing of how much they vary:
-there is no interval, and no p.
+Seeds that agree exactly have s = 0, and t would give an interval of width 0. If values change in
+steps, s is at least half a step, the largest SD of a number that falls between two neighbouring
+values. Otherwise seeds that agree to nine digits do not show how much they vary: there is no
+interval and no p.
 """
 
 from dataclasses import dataclass
@@ -18,24 +18,24 @@ import numpy as np
 from bayesattn.verdicts.values import Array
 
 FARTHEST = 700.0
-"""Largest logarithm: beyond it numbers are infinite."""
+"""Largest logarithm; the exponential of larger ones is infinite."""
 SAME = 1e-9
-"""Seeds closer than this, relative to the largest, are equal: what differs is rounding."""
+"""Relative difference below which seeds count as equal: rounding."""
 
 
 @cache
 def special() -> Any:
-    """scipy.special, which few commands need: imported when it is."""
+    """scipy.special, imported on first use, because few commands need it."""
     return import_module("scipy.special")
 
 
 @dataclass(frozen=True)
 class Mean:
-    """Means [studies] on the scale that t is used on, and how they are told."""
+    """Means [studies] on the scale of the t distribution, and on the scale of the effect."""
 
     mean: Array
     error: Array
-    """Standard errors; NaN where seeds say nothing of how much they vary."""
+    """Standard errors; NaN if equal seeds do not show how much they vary."""
     seeds: int
     logs: bool
 
@@ -52,7 +52,7 @@ class Mean:
         return np.exp(low), np.exp(np.minimum(high, FARTHEST))
 
     def distance(self, limit: float) -> Array:
-        """From the limit to the mean, on the scale of `error`."""
+        """Distance from the limit to the mean, on the scale of `error`."""
         return self.mean - (np.log(limit) if self.logs else limit)
 
 
@@ -61,8 +61,8 @@ def of_numbers(effects: Array, *, logs: bool, resolution: float = 0.0) -> Mean:
 
     Args:
         effects: one number for each seed.
-        logs: whether t is used on logarithms; effects must then be positive.
-        resolution: the step in which a number can change, on the scale that t is used on.
+        logs: whether t is used on logarithms; then effects must be positive.
+        resolution: smallest step of a number, on the scale of the t distribution.
     """
     if logs and not (effects > 0).all():
         raise ValueError("effects on the log scale must be positive: use identity for differences")

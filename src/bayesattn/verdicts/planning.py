@@ -1,4 +1,4 @@
-"""Before and after: would a rule support the reported number, and what would decide?"""
+"""Planning: would the rule support the reported number, and how many seeds would decide?"""
 
 from collections.abc import Sequence
 
@@ -18,9 +18,9 @@ from bayesattn.verdicts.rule import (
 from bayesattn.verdicts.values import Array, Value, as_array
 
 CHANCE = 0.8
-"""With the seeds that `seeds_needed` tells, a study decides with this chance."""
+"""Chance that a study with the seeds of `seeds_needed` decides."""
 MOST = 10_000
-"""An effect that takes more seeds than this sits at the limit."""
+"""Largest number of seeds; an effect that needs more is at the limit."""
 
 
 def seeds_needed(
@@ -31,10 +31,10 @@ def seeds_needed(
     limit: Limit,
     resolution: float = 0.0,
 ) -> int | None:
-    """About how many seeds would decide, were effect and spread as they are in these.
+    """Estimated number of seeds that would decide, if effect and spread stay as in these seeds.
 
-    n such that distance = (t + z) · error(n) with t of the last look's level and z of the chance
-    `CHANCE`. None where there is no spread, or the effect sits at the limit.
+    n such that distance = (t + z) · error(n), with t for the last look's level and z for the chance
+    `CHANCE`. None if there is no spread, or if the effect is at the limit.
     """
     counted = [one.effect for one in values if one.learnt]
     if len(counted) < 2:
@@ -62,19 +62,19 @@ def chance_of_yes(
     studies: int = 2000,
     seed: int = 0,
 ) -> float:
-    """Share of simulated studies that say yes, were the truth what is reported.
+    """Share of simulated studies that say yes if the reported number is the truth.
 
     Args:
-        reported: on the scale of the estimand.
-        seed_sd: SD between seeds on the transformed scale; of proportions, beyond the chance of
-            single trials.
+        reported: number on the scale of the estimand.
+        seed_sd: SD between seeds on the transformed scale; for proportions, in addition to the
+            binomial SD.
         transform: as in `judge`, like rule, limit, looks and resolution.
         rule: above, below or within.
         limit: least effect of interest, or the margin.
         looks: one of `LOOKS`.
-        trials: of each seed, for a proportion; two numbers for a difference of two.
-        resolution: the step in which values can change.
-        studies: how many are simulated.
+        trials: trials of each seed, for a proportion; two numbers for a difference of two.
+        resolution: smallest step of the values.
+        studies: number of simulated studies.
         seed: of the simulation.
     """
     check_design(transform, rule, limit, looks)
@@ -103,7 +103,7 @@ def _drawn_counts(
         raise ValueError("a proportion needs the trials of each seed: pass trials")
     if isinstance(trials, int):
         return _counts(rng, shape, reported, seed_sd, trials)[..., None, :]
-    # Both around one half, where single trials are least sure.
+    # Both around one half, where single trials vary most.
     shares = (1 + reported) / 2, (1 - reported) / 2
     arms = [
         _counts(rng, shape, share, seed_sd / np.sqrt(2), count)

@@ -1,13 +1,13 @@
 """A proportion over seeds that differ: beta-binomial, seeds are clusters.
 
-Seed k has its own chance q_k ~ Beta of mean μ and variance ρ μ(1 - μ); x_k ~ Binomial(n_k, q_k).
+Seed k has a probability q_k ~ Beta of mean μ and variance ρ μ(1 - μ); x_k ~ Binomial(n_k, q_k).
 Priors: Jeffreys' for μ, which is uniform in θ with μ = sin² θ, and uniform in √ρ, the SD between
 seeds in units of √μ(1 - μ), up to `WIDEST`. The interval is that of the posterior of μ. So
 
-    30 seeds of one trial, all right    [0.92, 1] at 95 %, Jeffreys' interval: there is no ρ to find
+    30 seeds of one trial, all right    [0.92, 1] at 95 %, Jeffreys' interval: ρ has no effect
     3 seeds of ten trials, all right    wider: seeds that agree may be lucky seeds
 
-The posterior is summed on a grid, first a coarse one, then a fine one where it is not nothing.
+The posterior is summed on a grid: first on a coarse one, then on a fine one where it has mass.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from bayesattn.verdicts.means import special
 from bayesattn.verdicts.values import Array
 
 WIDEST = 0.8
-"""Largest √ρ: seeds alike to 0.64, where 1 means that each is all right or all wrong."""
+"""Largest √ρ, so ρ is at most 0.64; at ρ = 1 each seed is all right or all wrong."""
 NODES = 16
 COARSE, FINE = 64, 256
 NOTHING = 60.0
-"""What is e^60 times less likely than the most likely μ is left out."""
+"""Values of μ that are e^60 times less likely than the most likely one are left out."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Proportion:
 
     value: Array
     edges: Array
-    """[cells + 1], of θ."""
+    """[cells + 1] edges of the cells in θ."""
     chance: Array
     """[studies, cells + 1]: P(θ is below an edge)."""
 
@@ -48,7 +48,7 @@ class Proportion:
         return np.sqrt(np.maximum(mass @ middle**2 - (mass @ middle) ** 2, 0.0))
 
     def distance(self, limit: float) -> Array:
-        """From the limit to the proportion."""
+        """Distance from the limit to the proportion."""
         return self.value - limit
 
     def _quantile(self, share: float) -> Array:
@@ -64,12 +64,12 @@ class Proportion:
 class Difference:
     """First minus second proportion [studies] of the same seeds.
 
-    The ends of both intervals are put together as their errors are (Zou and Donner 2008): with
+    The interval comes from the ends of both intervals (Zou and Donner 2008): with
     a = first - its low end and b = the second's high end - second,
 
         low = first - second - √(a² + b² - 2 r a b)
 
-    where r, from 0 to 1, is how far the two go along with each other from seed to seed.
+    where r, from 0 to 1, is the correlation of the two proportions over seeds.
     """
 
     first: Proportion
@@ -93,7 +93,7 @@ class Difference:
         return self._joined(self.first.error, self.second.error)
 
     def distance(self, limit: float) -> Array:
-        """From the limit to the difference."""
+        """Distance from the limit to the difference."""
         return self.value - limit
 
     def _joined(self, one: Array, other: Array) -> Array:
@@ -119,15 +119,15 @@ def of_counts(counts: Array) -> Proportion:
 def of_pairs(counts: Array) -> Difference:
     """First minus second of counts [studies, seeds, 2, 2]."""
     first, second = of_counts(counts[..., 0, :]), of_counts(counts[..., 1, :])
-    return Difference(first, second, _together(counts[..., 0], counts[..., 1]))
+    return Difference(first, second, _correlation_bound(counts[..., 0], counts[..., 1]))
 
 
-def _together(successes: Array, trials: Array) -> Array:
-    """Correlation [studies] of two shares over n seeds, as large as it is at least.
+def _correlation_bound(successes: Array, trials: Array) -> Array:
+    """Lower bound of the correlation [studies] of two shares over n seeds.
 
-    tanh(artanh r - 1.645/√(n - 3)), below which the true one lies in 5 % of cases. Never below 0,
-    nor above what the chance of single trials leaves: that part of a share's variance, the mean of
-    p(1 - p)/trials, is its own.
+    tanh(artanh r - 1.645/√(n - 3)); the true correlation is below it in 5 % of cases. It is at
+    least 0, and at most the share of variance that is not binomial: the binomial part, the mean of
+    p(1 - p)/trials, is independent between the two.
     """
     count = successes.shape[1]
     if count < 4:
@@ -163,7 +163,7 @@ def _log_posterior(counts: Array, edges: Array) -> Array:
 
 
 def _log_likelihood(kinds: Array, mean: Array, rho: Array) -> Array:
-    """[kinds, means, ρ]: log of the beta-binomial chance, up to a constant of each kind."""
+    """[kinds, means, ρ]: log of the beta-binomial probability, up to a constant of each kind."""
     log_gamma = special().gammaln
     size = 1 / rho - 1
     right, wrong = mean[:, None] * size, (1 - mean)[:, None] * size

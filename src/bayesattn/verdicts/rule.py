@@ -1,15 +1,15 @@
-"""The rule: yes when the interval over seeds lies where the statement says, no when elsewhere.
+"""The rule: yes if the interval over seeds lies on the statement's side of its limit.
 
     above   yes: low > limit             no: high < limit
     below   yes: high < limit            no: low > limit
     within  yes: inside [least, most]    no: wholly outside (two one-sided tests)
 
-It is looked at three times, after 4, 8 and 12 seeds or after 8, 16 and 32, with intervals of level
-1 - .003, 1 - .015 and 1 - .037. The first look that decides is final. If the truth sits at the
-limit, a study of normal seeds says yes or no, and so errs, in 5 % of cases at most, all looks
-together. `docs/verdicts.md` has the simulated rates of these and of others, some above 5 %.
+There are three looks, after 4, 8 and 12 seeds or after 8, 16 and 32, with intervals of level
+1 - .003, 1 - .015 and 1 - .037. The first look that decides is final. If the truth is at the
+limit, any decision is an error: with normal seeds this happens in at most 5 % of studies, all looks
+together. `docs/verdicts.md` has simulated rates of these and other cases, some above 5 %.
 
-This file is about many studies at once, as arrays; `judgement.py` judges one.
+This file handles many studies at once, as arrays; `judgement.py` judges one study.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from bayesattn.verdicts.proportions import Difference, Proportion, of_counts, of
 from bayesattn.verdicts.values import Array
 
 ERROR = 0.05
-"""How often a statement whose truth sits at the limit is decided, at most."""
+"""Largest share of decisions if the truth is at the limit."""
 LEVELS = (0.003, 0.015, 0.037)
-"""Two-sided levels of the looks; they share `ERROR`."""
+"""Two-sided levels of the looks; together they err in a share `ERROR`."""
 LOOKS = ((4, 8, 12), (8, 16, 32))
 """Seeds at each look. The levels were checked for these."""
 
@@ -37,7 +37,7 @@ Booleans = NDArray[np.bool_]
 
 
 def estimate(effects: Array, transform: Transform, resolution: float = 0.0) -> Estimator:
-    """What studies [studies, seeds, …] (see `as_array`) tell of their mean."""
+    """Estimates of the means of studies [studies, seeds, …], see `as_array`."""
     if transform != "proportion":
         if effects.ndim != 2:
             raise ValueError(f"counts are judged as a proportion, not by {transform!r}")
@@ -48,7 +48,7 @@ def estimate(effects: Array, transform: Transform, resolution: float = 0.0) -> E
 
 
 def decide(found: Estimator, rule: Rule, limit: Limit, level: float) -> tuple[Booleans, Booleans]:
-    """Where a look at `level` says yes, and where no; neither where seeds tell no spread."""
+    """Whether a look at `level` says yes, and whether no; neither if seeds show no spread."""
     least, most = ends_of(limit)
     low, high = found.interval(1 - level)
     if rule == "within":
@@ -65,7 +65,7 @@ def outcomes(
     looks: Sequence[int],
     resolution: float = 0.0,
 ) -> tuple[Array, Array]:
-    """1 where studies [studies, seeds, …] say yes at the first look that decides; 1 where no."""
+    """[studies] 1 where the first look that decides says yes, and 1 where it says no."""
     yes, no = np.zeros(len(effects)), np.zeros(len(effects))
     for seeds, level in zip(looks, LEVELS, strict=True):
         (left,) = np.nonzero(yes + no == 0)
@@ -77,7 +77,7 @@ def outcomes(
 
 
 def check_design(transform: str, rule: str, limit: Limit, looks: Sequence[int]) -> None:
-    """One sentence about what cannot be judged by."""
+    """Refuse an invalid design in one sentence."""
     if transform not in ("identity", "log", "proportion"):
         raise ValueError(f"transform must be identity, log or proportion, not {transform!r}")
     if rule not in ("above", "below", "within"):

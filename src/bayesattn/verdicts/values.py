@@ -1,4 +1,4 @@
-"""What one seed says about a statement, and many of them as arrays."""
+"""The value of one seed for a statement, and values of many seeds as arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Array = NDArray[np.float64]
 
 
 class Count(NamedTuple):
-    """So many successes among so many trials of one seed."""
+    """Successes and trials of one seed."""
 
     successes: int
     trials: int
@@ -22,23 +22,23 @@ Effect = float | Count | tuple[Count, Count]
 
 @dataclass(frozen=True)
 class Value:
-    """What one seed says about one statement."""
+    """The value of one seed for one statement."""
 
     effect: Effect
-    """The number that is judged, already against its comparator: a difference, a ratio (log scale),
-    a Count for a proportion, a pair of Counts for the first proportion minus the second. Of an
+    """The judged number, already compared with its comparator: a difference, a ratio (log scale),
+    a Count for a proportion, or a pair of Counts for the first proportion minus the second. For an
     identity: the largest error."""
     comparator: float | None = None
-    """The comparator's own number, shown beside it. Of an identity: the same difference where it is
-    false."""
+    """The comparator's number, shown beside the effect. For an identity: the same difference where
+    the identity is false."""
     learnt: bool = True
     """Whether every compared arm of this seed met the statement's premise."""
 
 
 def as_array(effects: Sequence[Effect]) -> Array:
-    """[1, seeds] of numbers, or [1, seeds, counts, 2] of successes and trials: a study of its own.
+    """One study: [1, seeds] numbers, or [1, seeds, counts, 2] successes and trials.
 
-    Studies of the same form, one below the other, make the arrays that the rule works on.
+    Stacked studies of the same form are the arrays of the rule.
     """
     forms = {_form(effect) for effect in effects}
     if len(forms) != 1:

@@ -3,7 +3,7 @@
     model, tunnel = open_tunnel("zoo:bijection-10")
     language_model = open_language("zoo:passkey")
 
-Wherever a command takes a run, `zoo:NAME` names one of these.
+`zoo:NAME` names one of these models in every command that takes a run.
 """
 
 from pathlib import Path
@@ -14,46 +14,46 @@ from bayesattn.files import read_json
 
 PREFIX = "zoo:"
 MODELS = Path(__file__).parent / "models"
-"""Of tunnels."""
+"""Models of tunnels."""
 LANGUAGE = Path(__file__).parent / "language"
 """Language models."""
 
 
 class Entry(NamedTuple):
-    """What is known of a model without loading it."""
+    """Facts about a model of a tunnel, without loading it."""
 
     name: str
     command: str
-    """What trains it again."""
+    """The command that trains the model again."""
     seconds: float
-    """How long that took, on one thread."""
+    """Seconds of the training on one thread."""
     parameters: int
     fidelity: list[dict[str, Any]]
-    """Rows of `Fidelity.rows()`, of the model and of the trivial predictors."""
+    """Rows of `Fidelity.rows()`, for the model and the trivial predictors."""
 
 
 class LanguageEntry(NamedTuple):
-    """What is known of a language model without loading it."""
+    """Facts about a language model, without loading it."""
 
     name: str
     command: str
-    """What trains it again."""
+    """The command that trains the model again."""
     seconds: float
-    """How long that took, on one thread."""
+    """Seconds of the training on one thread."""
     parameters: int
     trained: int
-    """Tokens of a training sequence."""
+    """Number of tokens of a training sequence."""
     lengths: list[dict[str, Any]]
     """Passkeys found, by length; rows of `Passkey.to_json()`."""
 
 
 def names(folder: Path = MODELS) -> list[str]:
-    """Names of all models of tunnels, or of those in another folder."""
+    """Names of all models of tunnels, or of the models in another folder."""
     return sorted(path.parent.name for path in folder.glob("*/config.json"))
 
 
 def locate(text: str) -> Path:
-    """The folder of a run: that of `zoo:NAME`, or `text` itself."""
+    """The folder of `zoo:NAME`; any other `text` is a folder itself."""
     if not text.startswith(PREFIX):
         return Path(text)
     name = text.removeprefix(PREFIX)

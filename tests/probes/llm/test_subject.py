@@ -14,7 +14,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from bayesattn.probes.examine_language import _notes, observe
 from bayesattn.probes.llm.heads import Heads, layout_of
+from bayesattn.probes.llm.selfcheck import check_prompts
 from bayesattn.probes.llm.subject import Subject, find_parts
 from bayesattn.probes.llm.tracing import distinct_heads, match_columns
 from bayesattn.probes.measured import NotApplicableError
@@ -23,6 +25,7 @@ from tests.probes.llm.architectures import (
     MODELS,
     SMALL,
     WIDTH,
+    WORDS,
     clipping,
     key_heads,
     model_of,
@@ -93,7 +96,6 @@ def test_every_architecture(name):
     assert parts.mode == "hooks" and parts.reason is None and not parts.asks_for_attention
     assert len(parts.layers) == 2
     for number, layer in enumerate(parts.layers):
-        assert layer.mixes
         assert layer.value.count == layer.key.count == len(layer.cached_heads) == key_heads(name)
         assert layer.attention in layer.block.modules() and layer.attention is not layer.block
         assert layer.output in layer.attention.modules()
@@ -174,26 +176,78 @@ def test_a_model_that_hides_its_keys_and_values():
     assert clipping(1000.0).parts.mode == "hooks"
 
 
-def test_a_cache_that_holds_something_else():
-    """DeepSeek caches what keys and values are made of."""
-    config = AutoConfig.for_model(
-        "deepseek_v3",
-        **SMALL,
-        num_key_value_heads=6,
-        moe_intermediate_size=8,
-        n_routed_experts=4,
-        num_experts_per_tok=2,
-        n_group=1,
-        topk_group=1,
-        q_lora_rank=12,
-        kv_lora_rank=4,
-        qk_nope_head_dim=4,
-        qk_rope_head_dim=4,
-        v_head_dim=4,
-        first_k_dense_replace=1,
-    )
-    with pytest.raises(NotApplicableError, match="caches is not what its attention mixes"):
-        Subject.of(AutoModelForCausalLM.from_config(config))
+LINEAR = {f"linear_{name}": 4 for name in ("num_value_heads", "num_key_heads")}
+LINEAR |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
+TWICE = ["sliding_attention", "full_attention"] * 2
+SOME = {
+    "lfm2": ([1], {"layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 4}),
+    "olmo_hybrid": ([1], {"layer_types": ["linear_attention", "full_attention"], **LINEAR}),
+    # its last layers attend to keys and values of those before
+    "gemma4_text": (
+        [0, 1],
+        {
+            **{"layer_types": TWICE, "num_kv_shared_layers": 2, "head_dim": 8},
+            **{"global_head_dim": 8, "hidden_size_per_layer_input": 4},
+            **{"vocab_size_per_layer_input": WORDS, "sliding_window": 4},
+        },
+    ),
+}
+
+
+def random_model(kind, **options):
+    torch.manual_seed(0)
+    count = len(options.get("layer_types", "12"))
+    options = SMALL | GROUPED | {"num_hidden_layers": count} | options
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **options))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.2)
+    return model
+
+
+LATENT = {f"{name}_head_dim": 4 for name in ("qk_nope", "qk_rope", "v")}
+LATENT |= {"q_lora_rank": 12, "kv_lora_rank": 4, "n_group": 1, "topk_group": 1}
+LATENT |= {"moe_intermediate_size": 8, "n_routed_experts": 4, "num_experts_per_tok": 2}
+HIDING = {
+    "deepseek_v3": (
+        "value projections",
+        {"values", "turned_keys"},
+        {"num_key_value_heads": 6},
+        LATENT,
+    ),
+    "jetmoe": (
+        "output projections",
+        {"values", "turned_keys"},
+        {"num_attention_heads": 4},
+        {"kv_channels": 4, "num_local_experts": 2, "num_experts_per_tok": 2},
+    ),
+    "gemma3n_text": (
+        "blocks",
+        set(),
+        {"intermediate_size": [24] * 4},
+        {
+            **{"layer_types": TWICE, "num_kv_shared_layers": 2, "laurel_rank": 4, "head_dim": 8},
+            **{"hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": WORDS},
+            **{"activation_sparsity_pattern": [0.0] * 4, "sliding_window": 4},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HIDING)
+def test_what_a_model_hides_costs_no_more_than_that(kind):
+    """Latent attention; experts that attend; several residual streams at once, and shared keys."""
+    hidden, refused, sizes, options = HIDING[kind]
+    subject = Subject.of(random_model(kind, **{**options, **sizes}))
+    assert subject.parts.missing == [hidden]
+    prompts = prompts_of(7, 3, 7, 8)
+    found = check_prompts(subject, prompts[:2])
+    assert {*found.refused} == refused
+    with pytest.raises(NotApplicableError, match="weights that make this model's keys"):
+        subject.parts.key_weight(0)
+    observed = observe(subject, prompts, [0], found.refused)
+    assert observed.rows is not None and len(observed.bits) == 4
+    assert observed.skipped.keys() >= refused | {"outputs", "residual", "key weights"}
 
 
 def test_what_is_no_causal_model_with_a_cache():
@@ -208,12 +262,35 @@ def test_what_is_no_causal_model_with_a_cache():
         find_parts(AutoModelForCausalLM.from_config(mamba))
 
 
-def test_a_model_that_attends_in_some_layers():
-    config = AutoConfig.for_model(
-        "lfm2", **SMALL, **GROUPED, layer_types=["conv", "full_attention"], block_multiple_of=4
-    )
-    with pytest.raises(NotApplicableError, match="1 of the 2 layers of this Lfm2ForCausalLM have"):
-        find_parts(AutoModelForCausalLM.from_config(config))
+@pytest.mark.parametrize("kind", SOME)
+def test_models_that_attend_in_some_layers(kind):
+    expected, options = SOME[kind]
+    subject = Subject.of(random_model(kind, **options))
+    assert [layer.index for layer in subject.parts.layers] == expected
+    assert subject.parts.mode == "hooks" and check_prompts(subject, prompts_of(7, 3)).good
+    wrong = dataclasses.replace(subject.parts.layers[0], following=subject.parts.layers[0].block)
+    layers = (wrong, *subject.parts.layers[1:])
+    broken = dataclasses.replace(subject, parts=dataclasses.replace(subject.parts, layers=layers))
+    assert {*check_prompts(broken, prompts_of(7)).refused} == {"residual"}
+    (note,) = _notes(subject)
+    assert note.startswith(f"Of its {len(options['layer_types'])} layers only {expected[0]}")
+
+
+@pytest.mark.parametrize("kind", ["bitnet", "beam"])
+def test_gates_and_norms_before_the_output_projection(kind):
+    """What heads put out is not known then, and all else is; gates are projections of their own."""
+    subject = Subject.of(random_model(kind, head_dim=4))
+    for layer in subject.parts.layers:
+        assert layer.output is layer.attention.o_proj
+    found = check_prompts(subject, prompts_of(7, 3))
+    assert {*found.wrong} == {"rows times values"} and {*found.refused} == {"outputs"}
+
+
+def test_layers_that_share_their_attention():
+    model = random_model("llama")
+    model.model.layers[1].self_attn = model.model.layers[0].self_attn
+    with pytest.raises(NotApplicableError, match="share one attention module"):
+        Subject.of(model)
 
 
 def test_nothing_is_left_on_the_model():

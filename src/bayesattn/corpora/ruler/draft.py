@@ -1,9 +1,9 @@
-"""A prompt that can be made longer: as many units of filler as fit into a length.
+"""A prompt of adjustable length: as many units of filler as fit.
 
-    prompt(n) = what comes first · n units of filler with the rest among them · question
+    prompt(n) = head · n units of filler with the needles among them · question
 
-The whole prompt goes through the tokenizer, as a user's would, so that lengths are exact for any
-tokenizer, whatever it does where pieces meet.
+The tokenizer reads the whole prompt, as it would read a user's. So lengths are exact for any
+tokenizer, also if it merges tokens across pieces.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,12 +14,12 @@ from bayesattn.corpora.text import CorpusError
 
 @dataclass(frozen=True)
 class Draft:
-    """A prompt whose filler is open, and what should follow it."""
+    """A prompt of adjustable length, and its answers."""
 
     write: Callable[[int], str]
-    """The prompt with so many units of filler; more units never make it shorter."""
+    """The prompt with a number of units of filler; more units never make it shorter."""
     answers: tuple[str, ...]
-    """Strings that the continuation should hold; the score is the share that it does."""
+    """Strings that the continuation should contain; the score is the share that it contains."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Problem:
     prompt: str
     answers: tuple[str, ...]
     tokens: int
-    """Of the prompt, as the tokenizer counts them."""
+    """Number of tokens of the prompt."""
 
     def score(self, continuation: str) -> float:
-        """Share of the answers in the continuation, in upper or lower case."""
+        """Share of the answers in the continuation; case does not matter."""
         return sum(self.holds(one, continuation) for one in self.answers) / len(self.answers)
 
     def holds(self, answer: str, continuation: str) -> bool:
@@ -40,7 +40,7 @@ class Problem:
 
 
 class TooShort(CorpusError):
-    """A length into which not even a prompt without filler fits."""
+    """The length is too short even for a prompt without filler."""
 
     def __init__(self, kind: str, length: int, least: int) -> None:
         super().__init__(
@@ -55,8 +55,8 @@ def fit(kind: str, draft: Draft, count: Callable[[str], int], length: int) -> Pr
 
     Args:
         kind: for messages.
-        draft: what to fill.
-        count: tokens of a text.
+        draft: the prompt of adjustable length.
+        count: gives the number of tokens of a text.
         length: largest number of tokens.
     """
     low, prompt = 0, draft.write(0)
@@ -71,12 +71,14 @@ def fit(kind: str, draft: Draft, count: Callable[[str], int], length: int) -> Pr
         if counted > length:
             high = units
         else:
-            if high is None and units > 2 * length:  # a unit that has no tokens would never end
+            if (
+                high is None and units > 2 * length
+            ):  # a unit without tokens would never fill the length
                 raise CorpusError(
                     f"The filler of {kind} has no tokens: give text with words in it."
                 )
             low, prompt, tokens = units, text, counted
-        # tokens grow about linearly; where that overshoots, halving ends it
+        # tokens grow about linearly; if a step is too large, bisection follows
         each = counted / units
         guess = low + max(1, int((length - tokens) / each * (0.99 if high is None else 1.0)))
         units = guess if high is None or guess < high else (low + high + 1) // 2

@@ -21,9 +21,9 @@ class Kind(NamedTuple):
     """One kind of prompt."""
 
     make: Make
-    """A draft from material, chance, and the depth of what is asked for."""
+    """Makes a draft from material, a random generator, and the depth of the needle in question."""
     tokens: int
-    """That a model may write."""
+    """Number of tokens that a model may write."""
     about: str
 
 
@@ -64,15 +64,15 @@ def make_problem(
     seed: int = 0,
     number: int = 0,
 ) -> Problem:
-    """A prompt of at most `length` tokens; what it hides is the same at every length.
+    """A prompt of at most `length` tokens; its needles are the same at every length.
 
     Args:
         name: one of `KINDS`.
-        material: what it is made of.
-        count: tokens of a text.
-        length: most tokens of the prompt, without its answer.
-        depth: of what is asked for, from 0 at the start to 1; `vt`, `cwe` and `fwe` have none.
-        seed: of all that is random.
+        material: words and text.
+        count: gives the number of tokens of a text.
+        length: largest number of tokens of the prompt, without its answer.
+        depth: of the needle in question, from 0 at the start to 1; not for `vt`, `cwe` and `fwe`.
+        seed: of the random generator.
         number: of the prompt among those of this seed.
     """
     kind = registered("kind of prompt", name, KINDS)

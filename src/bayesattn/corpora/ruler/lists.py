@@ -1,4 +1,4 @@
-"""Counting: which words of a long list come most often (`cwe`, `fwe`)."""
+"""Counting: the most frequent words of a long list (`cwe`, `fwe`)."""
 
 from itertools import islice
 from random import Random
@@ -8,18 +8,18 @@ from bayesattn.corpora.ruler.draft import Draft
 from bayesattn.corpora.ruler.material import Material
 
 COMMON, REPEATS, RARE_REPEATS = 10, 30, 3
-"""Common words, how often each stands in the list, and how often each other word does."""
+"""Number of common words, and how often each common word and each other word is in the list."""
 TOP = 3
-"""Coded words that are asked for."""
+"""Number of coded words in the answer."""
 LETTERS = 6
-"""Of a coded word."""
+"""Number of letters of a coded word."""
 DOTS = "..."
 ZETA = 1.6449340668482264
 """Σ 1/r² over all ranks r."""
 
 
 def common_words(material: Material, random: Random, depth: float) -> Draft:
-    """Ten words stand thirty times in a numbered list, the others three times."""
+    """Ten words are thirty times in a numbered list, the others three times."""
     words = material.different_words(random)
     common = list(islice(words, COMMON))
     rare: list[str] = []
@@ -41,7 +41,7 @@ def common_words(material: Material, random: Random, depth: float) -> Draft:
 
 
 def frequent_words(material: Material, random: Random, depth: float) -> Draft:
-    """Coded words by Zipf's law: the r-th comes in proportion to 1/r², the first is dots."""
+    """Coded words by Zipf's law: the frequency of the r-th is as 1/r²; the first is dots."""
     codes: dict[str, None] = {}
     seed = random.getrandbits(64)
     letters = Random(random.getrandbits(64))
@@ -54,7 +54,7 @@ def frequent_words(material: Material, random: Random, depth: float) -> Draft:
     def write(units: int) -> str:
         listed = [DOTS] * max(TOP + 2, int(units / ZETA))
         rank = 2
-        # every asked rank is more frequent than the next by one or more, however short the text
+        # each rank of the answer is more frequent than the next, also in short texts
         while (times := max(int(units / ZETA / rank**2), TOP + 3 - rank)) > 0:
             listed += [code(rank - 1)] * times
             rank += 1

@@ -1,4 +1,4 @@
-"""What prompts are made of: running text, words, keys and values, names of people and cities."""
+"""Material of prompts: running text, words, keys and values, names of people and cities."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from bayesattn.corpora.text import CorpusError, documents
 Value = Literal["numbers", "words", "uuids"]
 NOISE = FILLER
 SHORTEST, LONGEST = 4, 10
-"""Letters of a word that is listed."""
+"""Smallest and largest number of letters of a listed word."""
 ADJECTIVES = (
     "amber", "ample", "ancient", "brave", "bright", "broad", "calm", "clever", "cold", "crisp",
     "curly", "daring", "dusty", "eager", "early", "fancy", "fierce", "gentle", "giddy", "golden",
@@ -28,10 +28,10 @@ CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
 class Material:
-    """Of one corpus.
+    """Text and words of one corpus.
 
     Args:
-        corpus: whose running text hides needles, and whose words are listed; see `corpora/text.py`.
+        corpus: source of running text and of words for lists; see `corpora/text.py`.
     """
 
     def __init__(self, corpus: str = "pydoc") -> None:
@@ -47,18 +47,18 @@ class Material:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where sentences of the running text begin."""
+        """Indices of words at which sentences of the running text begin."""
         ends = [place + 1 for place, word in enumerate(self.words) if word.endswith((".", "?"))]
         return [0, *(place for place in ends if place < len(self.words))]
 
     @cached_property
     def vocabulary(self) -> list[str]:
-        """Different words of letters alone, in the order of the alphabet."""
+        """Distinct words of letters only, in alphabetical order."""
         letters = re.compile(rf"[a-z]{{{SHORTEST},{LONGEST}}}")
         return sorted({word for word in self.words if letters.fullmatch(word)})
 
     def different_words(self, random: Random) -> Iterator[str]:
-        """Words in random order, each once: first single ones, then pairs, without an end."""
+        """Endless distinct words in random order: first single words, then pairs."""
         singles = random.sample(self.vocabulary, len(self.vocabulary))
         yield from singles
         seen: set[str] = set()
@@ -79,7 +79,7 @@ def value(kind: Value, random: Random) -> str:
 
 
 def different_values(kind: Value, random: Random) -> Iterator[str]:
-    """Values of which no two are alike; words get longer once two do not suffice."""
+    """Distinct values; values of words get more words if two do not suffice."""
     seen: set[str] = set()
     tries = 0
     while True:
@@ -93,11 +93,11 @@ def different_values(kind: Value, random: Random) -> Iterator[str]:
 
 
 def different_names(random: Random) -> Iterator[str]:
-    """Made-up names such as Belano, of which no two are alike, and none is part of another."""
+    """Distinct made-up names such as Belano; no name is part of another."""
     seen: set[str] = set()
     for syllables in chain(repeat(3, 20_000), repeat(4)):
         found = "".join(random.choice(CONSONANTS) + random.choice(VOWELS) for _ in range(syllables))
-        # a last letter of its own length: no name begins another
+        # names of each length have their own last letter, so no name begins another
         found += "ndrx"[syllables % 4]
         if found not in seen:
             seen.add(found)

@@ -16,19 +16,19 @@ NEEDLE = "One of the special magic {kind} for {key} is: {value}."
 
 @dataclass(frozen=True)
 class Needles:
-    """How many of what."""
+    """Numbers and kinds of needles in a prompt."""
 
     haystack: Haystack
     keys: Literal["words", "uuids"] = "words"
     values: Value = "numbers"
     distractors: int = 0
-    """Keys with a value that nobody asks for."""
+    """Number of keys that are not in question."""
     values_of_key: int = 1
     asked: int = 1
-    """Keys that are asked for."""
+    """Number of keys in question."""
 
     def draft(self, material: Material, random: Random, depth: float) -> Draft:
-        """The first key stands at `depth`, the others anywhere."""
+        """The first key is at `depth`, the others anywhere."""
         names, numbers = different_values(self.keys, random), different_values(self.values, random)
         asked = list(islice(names, self.asked))
         answers = [next(numbers) for _ in range(self.asked * self.values_of_key)]
@@ -53,7 +53,7 @@ class Needles:
         return others(random.getrandbits(64), self.keys, self.values)
 
     def _frame(self, keys: list[str]) -> tuple[str, str]:
-        """What stands before and after the text; the question ends as an answer begins."""
+        """Head and question; the question ends with the beginning of an answer."""
         many = len(keys) * self.values_of_key > 1
         kind, is_, are = (self.values, "are", "Some") if many else (self.values[:-1], "is", "A")
         asked = ", ".join(keys[:-1]) + f", and {keys[-1]}" if len(keys) > 1 else keys[0]
@@ -68,16 +68,16 @@ class Needles:
 
 
 Filler = Callable[[int, list[tuple[float, str]]], str]
-"""The text of so many units with needles at their depths among them."""
+"""Makes a text of so many units with needles at their depths."""
 
 
 def noise(units: int, needles: list[tuple[float, str]]) -> str:
-    """One repeated line; needles are lines of their own."""
+    """One repeated line; each needle is a separate line."""
     return "\n".join(spread([NOISE] * units, _at(units, needles)))
 
 
 def running(words: Sequence[str], start: int) -> Filler:
-    """Words of running text from a place on, again and again; needles stand between sentences."""
+    """Repeated words of running text from a place on; needles stand between sentences."""
 
     def body(units: int, needles: list[tuple[float, str]]) -> str:
         text = [words[(start + n) % len(words)] for n in range(units)]
@@ -89,7 +89,7 @@ def running(words: Sequence[str], start: int) -> Filler:
 
 
 def others(seed: int, kind: Literal["words", "uuids"], values: Value) -> Filler:
-    """Needles that nobody asks for, as many as there is room."""
+    """Needles that are not in question, as many as fit."""
     random = Random(seed)
     keys = different_values(kind, random)
     made: list[str] = []

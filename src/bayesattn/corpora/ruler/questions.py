@@ -1,6 +1,6 @@
 """Questions about made-up people, one document in many (`qa_facts`), or two of them (`qa_hops`).
 
-In place of SQuAD and HotpotQA: nothing is downloaded, and no model has read the answers before.
+They replace SQuAD and HotpotQA: nothing is downloaded, and no model has read the answers before.
 """
 
 from random import Random
@@ -15,7 +15,7 @@ TRADES = (
 
 
 def ask_birthplace(material: Material, random: Random, depth: float, hops: int) -> Draft:
-    """Where was somebody born? With two hops: the teacher of somebody."""
+    """Where was a person born? With two hops: where was the teacher of a person born?"""
     names = different_names(random)
     own = Random(random.getrandbits(64))
 

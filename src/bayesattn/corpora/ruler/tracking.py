@@ -9,11 +9,11 @@ from bayesattn.corpora.ruler.material import NOISE, Material
 
 HOPS = 4
 LETTERS = 5
-"""Of a variable."""
+"""Number of letters of a variable."""
 
 
 def track_variables(material: Material, random: Random, depth: float) -> Draft:
-    """One chain of five variables, whose links stand in order at random places."""
+    """One chain of five variables; its links are in order at random places."""
     names: dict[str, None] = {}
     while len(names) < HOPS + 1:
         names["".join(random.choices(ascii_uppercase, k=LETTERS))] = None

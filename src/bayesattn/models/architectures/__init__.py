@@ -38,7 +38,7 @@ ARCHITECTURES: dict[str, type[Architecture]] = {
 def make_architecture(name: str, **given: Any) -> Architecture:
     """The architecture called `name`, one of `ARCHITECTURES`, with these fields.
 
-    They may be those of an older run's config.json.
+    The fields may come from the config.json of an older run.
     """
     kind = registered("architecture", name, ARCHITECTURES)
     chosen = renamed(given)

@@ -1,9 +1,9 @@
-"""What every architecture is, and the model of a tunnel that it becomes.
+"""Base of architectures, and the model of a tunnel that is built from one.
 
     logits = head( norm( body( embedding(inputs) ) ) )
 
-Embedding, norm and head are the same for all; an architecture is a few plain fields and the body
-they describe, causal and of one width throughout.
+Embedding, norm and head are the same in all architectures. An architecture is a few plain fields
+and the body that they describe. The body is causal, and all its layers have the same width.
 Shapes: B batch, T positions, S scored positions, D width, C outcomes.
 """
 

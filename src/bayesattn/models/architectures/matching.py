@@ -1,4 +1,4 @@
-"""Capacity matching: size any architecture to a budget of trained parameters."""
+"""Capacity matching: choose sizes of an architecture for a given number of trained parameters."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,12 +24,12 @@ def count_parameters(architecture: Architecture, tunnel: Tunnel) -> int:
 def match_parameters(architecture: A, tunnel: Tunnel, budget: int, tolerance: float = 0.02) -> A:
     """The architecture with the width (and inner width) that comes nearest to `budget`.
 
-    The widest one within the budget is taken; what is left goes into a wider feed-forward layer,
-    where the architecture has one, if the width alone is not near enough.
+    It takes the largest width within the budget. If the count is not near enough, the feed-forward
+    layers (if there are any) become wider.
 
     Args:
-        architecture: everything but its size is kept, its ratio of inner to width included.
-        tunnel: embedding, head and position tables count, too.
+        architecture: all fields but sizes are kept, and the ratio of inner width to width.
+        tunnel: its embedding, head and position tables count, too.
         budget: trained parameters.
         tolerance: largest relative distance from the budget.
     """
@@ -55,7 +55,7 @@ def match_parameters(architecture: A, tunnel: Tunnel, budget: int, tolerance: fl
 
 
 def _resized(architecture: A, width: int) -> A:
-    """Another width, with the inner width (if it was given) in the same ratio to it."""
+    """Another width, with the inner width (if it was given) in the same ratio."""
     sizes: dict[str, Any] = {"width": width}
     inner = getattr(architecture, INNER, None)
     if inner is not None:
@@ -75,7 +75,7 @@ def _last_within(count: Callable[[int], int], budget: int) -> int:
 
 
 def _fill(architecture: A, tunnel: Tunnel, budget: int) -> A:
-    """Spend what is left of the budget on the inner width, in which the count is linear."""
+    """Use the rest of the budget for the inner width; the count is linear in it."""
     if not hasattr(architecture, INNER):
         return architecture
     one, two = (

@@ -1,16 +1,16 @@
-"""MLPs: what can be predicted without attention and without a recurrent state.
+"""MLPs: predictors without attention and without a recurrent state.
 
     layer      x + mix(norm(x)), then x + down(gelu(up(norm(x))))
 
-`context` is what `mix` sees of the past:
+`context` says which part of the past `mix` sees:
 
-    position      nothing: there is no mix, every position stands alone
+    position      none: there is no mix, every position is predicted alone
     flattened     all embeddings up to the position, side by side in one row, zeros after it; in the
-                  first layer only, and only up to the tunnel's own length
-    mean          the running mean of the states up to the position, beside its own state
+                  first layer only, and only up to the length of the tunnel
+    mean          the running mean of the states up to the position, beside the state itself
     convolution   the last `kernel` states
 
-The last three are the fair controls: a network that cannot see the context fails for that reason.
+The last three are fair controls, because a network without context must fail.
 """
 
 import math
@@ -29,16 +29,16 @@ Context = Literal["position", "flattened", "mean", "convolution"]
 
 @dataclass(frozen=True, kw_only=True)
 class MLP(Architecture):
-    """Residual feed-forward layers; `context` says what they see of the past."""
+    """Residual feed-forward layers; `context` says which part of the past they see."""
 
     name: ClassVar[str] = "mlp"
 
     context: Context = "position"
-    """What a position sees: itself, all before it side by side, their mean, or the last few."""
+    """What a position sees: itself, all positions up to it, their mean, or the last few."""
     intermediate_size: int | None = None
     """Hidden width of a feed-forward layer; four times the width if not given."""
     kernel: int | None = None
-    """Positions seen by one convolution; just enough to see all through the layers by default."""
+    """Positions seen by one convolution; by default the fewest with which the layers see all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +79,7 @@ class MLPBody(Body):
 
 
 class MLPLayer(nn.Module):
-    """Pre-norm residual layer: context if there is any, then feed-forward."""
+    """Pre-norm residual layer: context (if any), then feed-forward."""
 
     def __init__(self, width: int, inner: int, mix: nn.Module | None) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Flatten(nn.Module):
         self.linear = nn.Linear(positions * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] to the same; T beyond the slots is refused."""
+        """[B, T, D] to [B, T, D]; refuses a T beyond the slots."""
         length, width = x.shape[1:]
         if length > self.positions:
             raise ValueError(

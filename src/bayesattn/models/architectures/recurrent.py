@@ -1,12 +1,12 @@
-"""Recurrent architectures: LSTM and Mamba-2, which remember in a state of fixed size.
+"""Recurrent architectures with a state of fixed size: LSTM and Mamba-2.
 
-LSTM (Hochreiter & Schmidhuber 1997) is torch.nn.LSTM, one module per layer to see every state.
+LSTM (Hochreiter & Schmidhuber 1997) is torch.nn.LSTM, one module per layer to read every state.
 Mamba-2 (Dao & Gu 2024, arXiv 2405.21060) is the layers of transformers' `Mamba2Model`:
 
     h_t = exp(Δ_t A) h_{t-1} + Δ_t B_t x_t,   y_t = C_t h_t       with Δ, B, C read from the input
 
-Mamba-2 and not Mamba: without GPU kernels transformers runs the first one as a Python loop over
-time whose backward is quadratic in the length, and the second one as matrix products over chunks.
+Why Mamba-2 and not Mamba: without GPU kernels, transformers runs Mamba as a Python loop over time,
+whose backward pass is quadratic in the length, and Mamba-2 as matrix products over chunks.
 """
 
 import logging
@@ -25,7 +25,7 @@ _CHUNK = 48  # longest chunk: work grows with its square, padding and overhead w
 
 @dataclass(frozen=True, kw_only=True)
 class LSTM(Architecture):
-    """Stacked LSTM; remembers in a state of fixed size, knows no positions."""
+    """Stacked LSTM: a state of fixed size and no position encoding."""
 
     name: ClassVar[str] = "lstm"
 
@@ -57,7 +57,7 @@ class Mamba(Architecture):
     expand: int = 2
     """Channels per unit of width."""
     heads: int = 4
-    """Groups of channels that share one forgetting rate; expand times width must be a multiple."""
+    """Groups of channels with a common forgetting rate; expand · width must be a multiple."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +74,7 @@ class Mamba(Architecture):
     def body(self, tunnel: Tunnel) -> "MambaBody":
         chunks = math.ceil(tunnel.positions / _CHUNK)
         config = Mamba2Config(
-            vocab_size=1,  # the predictor embeds the inputs, so no token table is wanted
+            vocab_size=1,  # the predictor embeds the inputs, so the body needs no token table
             hidden_size=self.width,
             num_hidden_layers=self.layers,
             state_size=self.state,
@@ -111,5 +111,5 @@ class MambaBody(Body):
 
 
 def _no_advice(record: logging.LogRecord) -> bool:
-    """On a CPU do not say that kernels are missing: they are for GPUs only."""
+    """On a CPU drop the warning about missing kernels: they are for GPUs only."""
     return "falling back to its reference PyTorch implementation" not in record.getMessage()

@@ -25,8 +25,7 @@ class Transformer(choices(layers=2, width=64, heads=4, prior="uniform", ssmax=Fa
     name: ClassVar[str] = "transformer"
 
     exempt: int | Literal["header"] = 0
-    """This many first keys, or those of the tunnel's header, have log-prior 0 at any distance: a
-    header is not far away."""
+    """So many first keys, or those of the tunnel's header, have log-prior 0 at any distance."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,7 +34,7 @@ class Transformer(choices(layers=2, width=64, heads=4, prior="uniform", ssmax=Fa
         self._config(1, 0)
 
     def width_multiple(self) -> int:
-        """Heads divide the width, and RoPE turns pairs."""
+        """The width is a multiple of the heads; RoPE also needs an even head width."""
         return 1 if self.head_dim else self.heads * (2 if self.encoding == "rope" else 1)
 
     def config(self, tunnel: Tunnel) -> BayesConfig:
@@ -44,7 +43,7 @@ class Transformer(choices(layers=2, width=64, heads=4, prior="uniform", ssmax=Fa
 
     def _config(self, positions: int, header: int) -> BayesConfig:
         given: dict[str, Any] = {"exempt": header} if self.exempt == "header" else {}
-        # The predictor embeds the inputs, so no token table is wanted.
+        # The predictor embeds the inputs, so the body needs no token table.
         return self.decoder(positions, **given, vocab_size=1, use_cache=False)
 
     def body(self, tunnel: Tunnel) -> "TransformerBody":
@@ -54,8 +53,8 @@ class Transformer(choices(layers=2, width=64, heads=4, prior="uniform", ssmax=Fa
 class TransformerBody(Body):
     """Encoding and layers of a `BayesModel`, called directly.
 
-    The model's token table and final norm are left out: the predictor has its own. So is its
-    Hugging Face forward, whose caches and recorded outputs no tunnel needs.
+    The model's token table and final norm are left out, because the predictor has these parts. The
+    Hugging Face forward pass is left out, because tunnels need no caches and recorded outputs.
     """
 
     def __init__(self, config: BayesConfig) -> None:

@@ -181,7 +181,9 @@ def reading(
         if "logits" in wanted:
             keep("logits", 0, put_out.logits if every else put_out.logits[:, -1])
         if not hooking and "attention" in wanted:
-            for number, rows in enumerate(put_out.attentions):
+            all_attend = len(put_out.attentions) == len(parts.layers)
+            for number, layer in enumerate(parts.layers):
+                rows = put_out.attentions[number if all_attend else layer.index]
                 keep("attention", number, rows if every else rows[:, :, -1])
                 keep("visible", number, visible_keys((), rows))
         for number, layer in enumerate(parts.layers if cached else ()):

@@ -80,9 +80,9 @@ def _gaps(subject: Subject, prompt: Sequence[int], slack: list[float]) -> Gaps:
         yield from _of_states(own, layer, call, model.dtype)
         if "residual" in own:
             inside = layer.block is not None and layer.attention in layer.block.modules()
-            following = entered.get(number + 1, own["residual"])
+            following = entered.get(number, own["residual"])
             yield "residual", gap(own["residual"], following if inside else following[:0])
-        if number in made:
+        if number in made and "keys" in own:
             yield from _of_weights(layer, own["keys"], made[number], unit(model.dtype))
         if "attention" in own:
             yield from _of_rows(own, call, model.dtype, slack)
@@ -185,7 +185,7 @@ def _hearing(subject: Subject) -> Generator[dict[int, Call]]:
 
 @contextmanager
 def _surroundings(subject: Subject) -> Generator[tuple[dict[int, Tensor], dict[int, list[Tensor]]]]:
-    """While inside, what blocks are given, and what keys are made of, as copies by layer.
+    """While inside, what the next block is given, and what keys are made of, as copies by layer.
 
     Of keys: what the projection is given, what it puts out, and what a norm of keys is given.
     """
@@ -207,9 +207,9 @@ def _surroundings(subject: Subject) -> Generator[tuple[dict[int, Tensor], dict[i
 
     def hooks() -> Generator[Any]:
         for number, layer in enumerate(subject.parts.layers):
-            if layer.block is not None:
+            if layer.following is not None:
                 hook = partial(enter, number)
-                yield layer.block.register_forward_pre_hook(hook, with_kwargs=True)
+                yield layer.following.register_forward_pre_hook(hook, with_kwargs=True)
             if layer.key is None or layer.key_projection is None:
                 continue
             yield layer.key_projection.module.register_forward_hook(partial(project, number))

@@ -7,21 +7,17 @@ compared, bit by bit, with what gets into the cache.
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 
-from bayesattn.attention.kernels.dense import repeat_heads
-from bayesattn.probes.capture import hanging
+from bayesattn.probes.capture import first_tensor, hanging
 from bayesattn.probes.llm.heads import Heads, Layout, lay_flat, layout_of, projects
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-ROUNDING = 1e-4
-"""Of the largest value, in float32; coarser types round more."""
-
-
 Hear = Callable[[int, Tensor, Tensor], None]
 """Is told the layer's number in caches, and its keys and values [B, heads, T, D]."""
 
@@ -71,8 +67,8 @@ class LayerStructure:
     """The output projection, which is given all heads side by side."""
     rows: int | None = None
     """Which output of `attention` holds the weights [B, heads, T, T]."""
-    mixes: bool | None = None
-    """Whether weights times cached values are what the output projection is given."""
+    following: nn.Module | None = None
+    """The next member of the list that `block` is in."""
 
     @property
     def missing(self) -> list[str]:
@@ -115,13 +111,10 @@ class _Pass:
     seen: list[_Seen] = field(default_factory=list[_Seen])
     """In the block that is running, until its keys and values are cached."""
     layers: list[LayerStructure] = field(default_factory=list[LayerStructure])
-    states: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
-    """Of that block: cached values [B, G, T, D], weights, and what the output projection got."""
 
     def enter(self, module: nn.Module, *_: Any) -> None:
         if id(module) in self.members and self._block() is None:
             self.seen.clear()
-            self.states.clear()
         self.running.append(module)
 
     def leave(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
@@ -130,16 +123,16 @@ class _Pass:
         if layer is None:
             self._keep(module, given, output)
             return
-        if layer.output is None and _is_projection(module, given, output):
+        # the last one inside attention, since gates may be projected there first
+        here = layer.output is None or layer.attention in self.running
+        if here and _is_projection(module, given, output) and self._is_flat(given[0]):
             layer.output = module
-            self.states["mixed"] = given[0]
         if module is layer.attention:
             self._find_rows(layer, output)
-        elif module is layer.block:
-            layer.mixes = self._mixes()
+        if module is layer.block and not self._is_flat(first_tensor(output)):
+            layer.block = None
 
     def hear(self, index: int, keys: Tensor, values: Tensor) -> None:
-        self.states["values"] = values
         k, v = (x.transpose(1, 2) for x in (keys, values))
         distinct = distinct_heads(torch.cat([k, v], -1).flatten(0, 1))
         layer = LayerStructure(self.running[-1], index, self.heads, distinct, self._block())
@@ -148,6 +141,9 @@ class _Pass:
         # position 0 is not turned
         layer.key, layer.key_scale = self._find(k[:, 0, distinct], slice(1), self.scales)
         layer.key_projection = self._before_norm(layer.key)
+
+    def _is_flat(self, x: Tensor) -> bool:
+        return layout_of(x, self.batch, self.length) == "flat"
 
     def _block(self) -> nn.Module | None:
         return next((module for module in self.running if id(module) in self.members), None)
@@ -199,18 +195,6 @@ class _Pass:
         for place, x in enumerate(output if isinstance(output, tuple) else ()):
             if isinstance(x, Tensor) and x.shape[1:] == (layer.heads, self.length, self.length):
                 layer.rows = place
-                self.states["rows"] = x
-
-    def _mixes(self) -> bool | None:
-        if self.states.keys() < {"values", "rows", "mixed"}:
-            return None
-        rows, mixed, values = (self.states[name] for name in ("rows", "mixed", "values"))
-        means = rows @ repeat_heads(values, self.heads)
-        if mixed[0].numel() != means[0].numel():
-            return False
-        error = (means.transpose(1, 2).flatten(2) - mixed.view(*mixed.shape[:2], -1)).abs().max()
-        tolerance = max(ROUNDING, 8 * torch.finfo(values.dtype).eps)
-        return bool(error <= tolerance * values.abs().max())
 
 
 def trace(model: PreTrainedModel, tokens: Tensor, **options: Any) -> list[LayerStructure]:
@@ -229,6 +213,9 @@ def trace(model: PreTrainedModel, tokens: Tensor, **options: Any) -> list[LayerS
     )
     with hanging(hooks):
         model(tokens, past_key_values=Listener(model.config, one.hear), use_cache=True, **options)
+    following = {id(a): b for own in lists for a, b in pairwise(own)}
+    for layer in one.layers:
+        layer.following = following.get(id(layer.block))
     return one.layers
 
 

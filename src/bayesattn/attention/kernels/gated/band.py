@@ -3,9 +3,13 @@
     queries  [q_i, temper_i / scale, temper_i (c_m - c_i) / scale]       keys  [k_j, c_m - c_j, 0]
 
 and [k_j, 0, 1] for exempt keys, whose log-prior is 0 and not what was forgotten. Queries are taken
-in runs across which c changes little, each counting from its own first query m. The backward pass
-of gates alone is this one, too: in torch's own, subnormal numbers take most of the time.
+in runs across which c changes little, each counting from its own first query m. Going backward,
+these are the blocks of queries that are differentiated one after the other, for each of which the
+column is written anew. The backward pass of gates alone is this one, too: in torch's own, subnormal
+numbers take most of the time.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,11 +19,10 @@ from bayesattn.attention.kernels.gated.piece import (
     Gradients,
     Piece,
     Slopes,
-    add_rows,
     column,
     widen,
 )
-from bayesattn.attention.kernels.gated.reach import Reach, alike
+from bayesattn.attention.kernels.gated.reach import groups
 from bayesattn.attention.kernels.strided.backward import differentiate_band
 from bayesattn.attention.kernels.strided.forward import Mean, attend_band
 from bayesattn.attention.kernels.strided.heads import Keys, Share
@@ -46,7 +49,7 @@ def attend_tilted(piece: Piece) -> Mean:
 def differentiate_tilted(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradients:
     """Gradients of everything in the piece; without a prior over distance, too.
 
-    Heads that forget quickly need many short runs, and few keys before each.
+    Heads that forget quickly need small blocks, and few keys before each.
     """
     terms = piece.terms
     dq, dk, dv = (torch.zeros_like(x) for x in piece[:3])
@@ -54,58 +57,108 @@ def differentiate_tilted(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradien
     dtemper = None if terms.temper is None else torch.zeros_like(slopes.evidence)
     ddecay = None if piece.decay is None else torch.zeros_like(piece.decay)
     total = Gradients(dq, dk, dv, dtable, dtemper, ddecay)
-    for some in alike(piece):
+    for some, rows, keys in groups(piece, skip):
         escaped = None if slopes.escaped is None else slopes.escaped[:, some]
         grad, out, evidence = (x[:, some] for x in slopes[:3])
         own = Slopes(grad, out, evidence, escaped)
-        found = _differentiate(piece.heads(some), own, skip=skip)
+        found = _differentiate(piece.heads(some), own, rows, keys)
         for whole, part in zip(total, found, strict=True):
             if whole is not None and part is not None:
                 whole[some if whole is dtable else (slice(None), some)] = part
     return total
 
 
-def _differentiate(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradients:
-    seen, width, terms = piece.terms.seen, piece.q.shape[3], _with_table(piece)
-    columns, scale = _columns(piece), terms.scale
-    q, k, v = (widen(piece.q, columns), widen(piece.k, columns), piece.v)
-    dq, dk, dv = (torch.zeros_like(x) for x in piece[:3])
-    assert terms.table is not None
-    dtable = torch.zeros_like(terms.table)
-    dtemper = None if terms.temper is None else torch.zeros_like(slopes.evidence)
-    ddecay = None if piece.decay is None else torch.zeros_like(piece.decay)
-    by_distance = piece.terms.table is not None
-    wanted, sink = (by_distance, by_distance and dtemper is not None), slopes.escaped is not None
-    reach = Reach(piece, skip)
-    for a, b in chunks(seen.offset, seen.end, piece.change):
-        rows, keys, own = _chunk(terms, a, b, reach.first(a, b, _first(terms, a)))
-        _fill(piece, q, k, a, b)
-        evidence = slopes.evidence[:, :, rows]
-        if piece.decay is not None:
-            evidence = evidence - piece.gone(a, b, a)
-        grad, out = slopes.grad[:, :, rows], slopes.out[:, :, rows]
-        some = (grad, q[:, :, rows], k[:, :, keys], v[:, :, keys], out)
-        every = Share(slice(None), Keys(own.seen), flat=False)
-        *found, found_table, _, found_temper = differentiate_band(
-            *some, evidence, own, every, wanted=wanted, sink=sink
+def _differentiate(piece: Piece, slopes: Slopes, rows: int, keys: Keys) -> Gradients:
+    seen, width, terms = piece.terms.seen, piece.q.shape[3], piece.terms
+    tilt = None if piece.decay is None else _Gates.of(piece, rows)
+    q, k, evidence = piece.q, piece.k, slopes.evidence
+    if tilt is not None:
+        q, k = tilt.widened(q, k)
+        evidence = evidence - tilt.gone
+    by_distance = terms.table is not None
+    wanted = by_distance, by_distance and terms.temper is not None
+    flat = not by_distance and seen.span == seen.end
+    dq, dk, dv, dtable, _, dtemper = differentiate_band(
+        *(slopes.grad, q, k, piece.v, slopes.out, evidence),
+        _with_table(piece),
+        Share(slice(None), keys, flat=flat),
+        wanted=wanted,
+        sink=slopes.escaped is not None,
+        tilt=tilt,
+    )
+    ddecay = None
+    if tilt is not None:
+        ddecay, more = tilt.gradients(dq[..., width:] / terms.scale, dk[..., width], slopes.escaped)
+        dtemper = None if dtemper is None or more is None else dtemper + more
+    table = dtable if by_distance else None
+    return Gradients(dq[..., :width], dk[..., :width], dv, table, dtemper, ddecay)
+
+
+@dataclass
+class _Gates:
+    """Columns of gates for the backward pass, where c counts from the first query of each block."""
+
+    piece: Piece
+    rows: int
+    fallen: Tensor
+    """[N, H, T] c_i less that of the first query of its block."""
+
+    @staticmethod
+    def of(piece: Piece, rows: int) -> "_Gates":
+        assert piece.decay is not None
+        own = piece.decay[..., piece.terms.seen.offset :]
+        first = torch.arange(own.shape[-1]) // rows * rows
+        return _Gates(piece, rows, (own - own[..., first]).to(piece.wide))
+
+    @property
+    def gone(self) -> Tensor:
+        """[N, H, T] the same times the temperature."""
+        temper = self.piece.terms.temper
+        return self.fallen if temper is None else self.fallen * temper
+
+    def widened(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries with their columns, and keys with room for theirs."""
+        terms, width, columns = self.piece.terms, q.shape[3], _columns(self.piece)
+        q, k = widen(q, columns), widen(k, columns)
+        q[..., width] = column(terms.temper, terms.scale, q)
+        if exempt := terms.seen.exempt:
+            q[..., width + 1] = -self.gone / terms.scale
+            k[:, :, :exempt, width + 1] = 1.0
+        return q, k
+
+    def fill(self, part: slice, a: int, keys: slice, k: Tensor, rows_of_k: Tensor) -> None:
+        piece, width, lo = self.piece, self.piece.q.shape[3], keys.start
+        assert piece.decay is not None
+        decay = piece.decay.flatten(0, 1)[part]
+        forgotten = (decay[:, a, None] - decay[:, keys]).to(k.dtype)
+        forgotten[:, : max(0, piece.terms.seen.exempt - lo)] = 0.0
+        k[:, width, keys] = forgotten
+        if piece.terms.temper is not None:
+            rows_of_k[:, keys, width] = forgotten
+
+    def gradients(
+        self, rows: Tensor, keys: Tensor, escaped: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Gradients of c and the temperature from those of the columns of queries and of keys.
+
+        Args:
+            rows: [N, H, T, columns] Σ_j ds_ij (c_m - c_j) over keys with gates, and Σ_j ds_ij over
+                exempt ones.
+            keys: [N, H, S] Σ_i temper_i ds_ij.
+            escaped: as of `Slopes`.
+        """
+        terms = self.piece.terms
+        summed = torch.zeros_like(self.fallen) if escaped is None else escaped
+        if terms.seen.exempt:
+            summed = summed - rows[..., 1]
+        ddecay = torch.zeros_like(keys) - keys
+        ddecay[..., : terms.seen.exempt] = 0.0
+        ddecay[..., terms.seen.offset :] += (
+            summed if terms.temper is None else summed * terms.temper
         )
-        for total, place, one in zip((dq, dk, dv), (rows, keys, keys), found, strict=True):
-            total[:, :, place] += one[..., :width]
-        dtable += found_table
-        if dtemper is not None and found_temper is not None:
-            dtemper[..., rows] += found_temper
-        if ddecay is None:
-            continue
-        gated = slice(min(max(keys.start, seen.exempt), keys.stop), keys.stop)
-        ddecay[..., gated] -= found[1][:, :, gated.start - keys.start :, width]
-        summed = torch.zeros_like(evidence)
-        if slopes.escaped is not None:
-            summed = summed + slopes.escaped[..., rows]
-        if seen.exempt:
-            summed = summed - found[0][..., width + 1] / scale
-        pulled = found[0][..., width] / scale
-        add_rows(piece, (a, b, a), summed, pulled, ddecay, dtemper)
-    return Gradients(dq, dk, dv, dtable if by_distance else None, dtemper, ddecay)
+        if terms.temper is None:
+            return ddecay, None
+        return ddecay, rows[..., 0] + self.fallen * summed
 
 
 def _columns(piece: Piece) -> int:

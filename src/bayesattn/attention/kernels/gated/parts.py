@@ -13,6 +13,8 @@ until they are small, which torch's causal kernel likes, too, and c changes litt
 from collections.abc import Callable
 from typing import NamedTuple
 
+from torch import Tensor
+
 _SQUARE = 128
 """Rows of a square, at most."""
 _LEAST = 16
@@ -73,3 +75,20 @@ def chunks(a: int, b: int, change: Change | None) -> list[tuple[int, int]]:
         return [(a, b)]
     middle = (a + b) // 2
     return [*chunks(a, middle, change), *chunks(middle, b, change)]
+
+
+def block_rows(decay: Tensor, temper: Tensor | None, offset: int, most: int) -> list[int]:
+    """Rows of blocks across which c changes little, for each head: `most`, or halves of it."""
+    steepest = 1.0 if temper is None else temper.abs().amax(-1)
+    found = [most] * decay.shape[1]
+    own = decay[..., offset:]
+    while most > _LEAST:
+        starts = own[..., ::most]
+        ends = own.roll(1 - most, -1)[..., ::most].clone()
+        ends[..., -1] = own[..., -1]
+        gone = (starts - ends).amax((0, 2)) * steepest
+        most = max(1, most // 2)
+        found = [
+            most if far else n for n, far in zip(found, (gone > _RANGE / 2).tolist(), strict=True)
+        ]
+    return found

@@ -91,32 +91,3 @@ def widen(x: Tensor, columns: int) -> Tensor:
 def column(temper: Tensor | None, scale: float, like: Tensor) -> Tensor:
     """[H or 1, T or 1] what a query holds where its keys hold c: temper / scale."""
     return like.new_full((1, 1), 1 / scale) if temper is None else temper.to(like.dtype) / scale
-
-
-def add_rows(
-    piece: Piece,
-    place: tuple[int, int, int],
-    summed: Tensor,
-    pulled: Tensor,
-    ddecay: Tensor,
-    dtemper: Tensor | None,
-) -> None:
-    """Add what rows say about c_i and their temperature.
-
-    Args:
-        piece: what they belong to.
-        place: first query, one past the last, and where c counts from.
-        summed: [N, H, rows] Σ_j ds_ij over keys with gates.
-        pulled: [N, H, rows] Σ_j ds_ij (c_origin - c_j) over them.
-        ddecay: gradient of c.
-        dtemper: gradient of the temperature, None if there is none.
-    """
-    a, b, origin = place
-    temper, offset, decay = piece.terms.temper, piece.terms.seen.offset, piece.decay
-    if temper is None or dtemper is None or decay is None:
-        ddecay[..., a:b] += summed
-        return
-    rows = slice(a - offset, b - offset)
-    ddecay[..., a:b] += temper[:, rows] * summed
-    gone = (decay[..., a:b] - decay[..., origin, None]).to(summed.dtype)
-    dtemper[..., rows] += pulled + gone * summed

@@ -14,19 +14,20 @@ ones. Heads that remember little are computed apart from those that remember muc
 # (torch leaves some members untyped)
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bayesattn.attention.kernels.gated.parts import Part
+from bayesattn.attention.kernels.gated.parts import Part, block_rows
 from bayesattn.attention.kernels.gated.piece import Piece
+from bayesattn.attention.kernels.strided.backward import tile_shape
+from bayesattn.attention.kernels.strided.heads import CHUNK, Heads, Keys, cheapest, places
+from bayesattn.attention.kernels.strided.sizes import blocks
 
-Heads = slice | Tensor
 _WORTH = 256
 """Rows of a rectangle for which it is worth asking."""
-_SLOW = 64.0
-"""Nats that are forgotten over all keys by heads that count as slow: one run takes them all."""
 _GAIN = 0.8
 """Cost of two groups of heads, relative to that of all together, from which on they are apart."""
 
@@ -46,16 +47,23 @@ class Share(NamedTuple):
         x[:, :, place][:, self.heads] = some
 
 
-def alike(piece: Piece) -> list[Heads]:
-    """Heads in groups that forget about as quickly, within a factor of 2."""
-    if piece.decay is None:
-        return [slice(None)]
-    gone = (piece.decay[..., 0] - piece.decay[..., -1]).amax(0)
-    if piece.terms.temper is not None:
-        gone = gone * piece.terms.temper.abs().amax(-1)
-    pace: list[float] = gone.clamp(min=_SLOW).log2().ceil().tolist()
-    groups = [[h for h, own in enumerate(pace) if own == one] for one in sorted(set(pace))]
-    return [_places(group, len(pace)) for group in groups]
+def groups(piece: Piece, skip: bool) -> Iterator[tuple[Heads, int, Keys]]:
+    """Heads that are differentiated together, rows of their blocks, and the keys they need."""
+    seen, decay, terms = piece.terms.seen, piece.decay, piece.terms
+    most = tile_shape(seen.end, piece.q.shape[1])[0]
+    if decay is None:
+        yield slice(None), most, Keys(seen)
+        return
+    rows = block_rows(decay, terms.temper, seen.offset, most)
+    low = Reach(piece, skip).low()
+    starts = torch.arange(seen.offset, seen.end, CHUNK)
+    reach: list[float] = (starts - low).double().mean(1).tolist()
+    for count in sorted(set(rows)):
+        heads = [h for h, own in enumerate(rows) if own == count]
+        for some in cheapest(sorted(heads, key=lambda h: reach[h]), reach):
+            farthest = max(reach[h] for h in some)
+            keys = Keys(seen, low[some].amin(0).tolist(), reach=farthest)
+            yield places(sorted(some)), count, keys
 
 
 class Reach:
@@ -72,7 +80,7 @@ class Reach:
         rows, keys = (need.amax(0).tolist() for need in self._needs(part, part.origin))
         return [
             Share(
-                _places(heads, len(rows)),
+                _all_or(heads, len(rows)),
                 part._replace(
                     b=part.a + max(rows[h] for h in heads),
                     lo=part.hi - max(keys[h] for h in heads),
@@ -81,12 +89,23 @@ class Reach:
             for heads in _groups(rows, keys)
         ]
 
-    def first(self, a: int, b: int, lo: int) -> int:
-        """The first key from lo on that the queries a .. b-1 need of those before them."""
-        if not self.skip or self.piece.decay is None or self.piece.terms.seen.exempt or a == lo:
-            return lo
-        part = Part(a, b, lo, a, causal=False, origin=a)
-        return a - int(self._needs(part, a)[1].amax())
+    def low(self) -> Tensor:
+        """[H, blocks] the first key that each block of CHUNK rows needs, of those with gates."""
+        decay, terms = self.piece.decay, self.piece.terms
+        assert decay is not None
+        starts = torch.arange(terms.seen.offset, terms.seen.end, CHUNK)
+        if not self.skip:
+            return starts.new_zeros(decay.shape[1], len(starts))
+        length, own, size = self._measured()
+        lead = blocks(length * size.amax(-1, keepdim=True) - own, -torch.inf).amax(-1).double()
+        rounding = math.log(torch.finfo(self.piece.q.dtype).eps / 16)
+        drop = lead + math.log(terms.seen.end) - rounding
+        if terms.temper is not None:
+            least = blocks(terms.temper, torch.inf).amin(-1)
+            drop = torch.where(least > 0, drop / least, torch.inf)
+        drop = torch.where(drop.isnan(), torch.inf, drop)
+        needed = torch.searchsorted(-decay.contiguous(), -(decay[..., starts] + drop).contiguous())
+        return torch.minimum(needed.amin(0), starts)
 
     def _needs(self, part: Part, origin: int) -> tuple[Tensor, Tensor]:
         """[N, H] rows and keys that are needed, the first and the last ones."""
@@ -133,8 +152,5 @@ def _groups(rows: list[int], keys: list[int]) -> list[list[int]]:
     return best
 
 
-def _places(heads: list[int], count: int) -> Heads:
-    first, last = min(heads), max(heads)
-    if len(heads) == count:
-        return slice(None)
-    return slice(first, last + 1) if last - first + 1 == len(heads) else torch.tensor(sorted(heads))
+def _all_or(heads: list[int], count: int) -> Heads:
+    return slice(None) if len(heads) == count else places(sorted(heads))

@@ -17,6 +17,7 @@ both prior gradients are then matrix-vector products, deterministic ones.
 import math
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +28,17 @@ from bayesattn.attention.terms import Terms
 
 _LOG2_E = math.log2(math.e)
 _TILE_ELEMENTS = 1 << 19
+
+
+class Tilt(Protocol):
+    """What makes some columns of the keys others for each block of queries."""
+
+    rows: int
+    """Of a block."""
+
+    def fill(self, part: slice, a: int, keys: slice, k: Tensor, rows_of_k: Tensor) -> None:
+        """Write them for queries from a on, into k [n, D, S] and rows_of_k [n, S, D]."""
+        ...
 
 
 def tile_shape(end: int, heads: int) -> tuple[int, int]:
@@ -48,12 +60,13 @@ def differentiate_band(
     *,
     wanted: tuple[bool, bool] = (True, True),
     sink: bool = False,
+    tilt: Tilt | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of q, k, v, table, content and temper; arguments as in `attend_band`.
 
     Those of content and temper are [N, H, T], one for each sequence. Those of table and temper are
     0 where they are not `wanted`. With a `sink` in output and evidence, a query that sees one key
-    does not give it all.
+    does not give it all. With a `tilt`, the prior is in columns of q and k as well.
     """
     table, content, temper, seen, scale = terms[:5]
     assert table is not None
@@ -61,7 +74,7 @@ def differentiate_band(
     end = seen.end
     wide = torch.promote_types(q.dtype, torch.float32)
     rows, keys = tile_shape(end, heads)
-    rows, keys = min(rows, num_queries), min(keys, end)
+    rows, keys = min(rows if tilt is None else tilt.rows, num_queries), min(keys, end)
     band = Band.of(table.to(wide) * _LOG2_E, seen, rows)
 
     delta = (grad.to(wide) * out.to(wide)).sum(-1, keepdim=True)
@@ -95,8 +108,10 @@ def differentiate_band(
                 share,
                 wanted,
                 (rows, keys),
+                part,
                 scratch("tiles", (3, size), q),
                 sink=sink,
+                tilt=tilt,
             )
             tiles.run(dq[part], dk[part], dv[part])
             dtable[own, : band.span] += tiles.dline[:, end - band.span : end].flip(1)
@@ -139,8 +154,10 @@ class _Tiles:
     share: Share
     wanted: tuple[bool, bool]
     shape: tuple[int, int]
+    part: slice
     work: InitVar[Tensor]
     sink: bool = False
+    tilt: Tilt | None = None
 
     def __post_init__(self, work: Tensor) -> None:
         self.posterior, self.product, self.skewed = work
@@ -160,6 +177,8 @@ class _Tiles:
             b = min(a + rows, end)
             dq_block = dq.new_zeros(dq.shape[0], b - a, dq.shape[2])
             for low, high in self.share.keys.ranges(a, b):
+                if self.tilt is not None:
+                    self.tilt.fill(self.part, a, slice(low, high), self.k, self.rows_of_k)
                 for hi in range(high, low, -keys):
                     self._tile(a, b, max(low, hi - keys), hi, dq_block, dk, dv)
             dq[:, a - end + num_queries : b - end + num_queries] = dq_block.flip(1)
@@ -176,7 +195,7 @@ class _Tiles:
 
         posterior = self.posterior[: many * rows * cols].view(many, rows, cols)
         self._scores(q, k, a, b, lo, hi, out=posterior)
-        if not self.share.flat:
+        if self.tilt is not None or not self.share.flat:
             drop_tiny_(posterior)
         posterior.exp2_()
         self._lone(posterior, a).round_()

@@ -69,22 +69,22 @@ def shares(terms: Terms, found: Plan | None) -> list[Share]:
     level = (flat & (seen.span == seen.end)).tolist()
     alike = [h for h, same in enumerate(level) if same]
     rest = [h for h, same in enumerate(level) if not same]
-    groups = [Share(_places(alike), Keys(seen), flat=True)] if alike else []
+    groups = [Share(places(alike), Keys(seen), flat=True)] if alike else []
     if found is None or not rest:
-        return [*groups, Share(_places(rest), Keys(seen), flat=False)] if rest else groups
+        return [*groups, Share(places(rest), Keys(seen), flat=False)] if rest else groups
     first = torch.arange(seen.offset, seen.end, CHUNK)
     low = torch.maximum(found.low, first + 1 - seen.span)
     reach: list[float] = (first - low).double().mean(1).tolist()
-    for heads in _cheapest(sorted(rest, key=lambda h: reach[h]), reach):
+    for heads in cheapest(sorted(rest, key=lambda h: reach[h]), reach):
         keys = Keys(seen)
         if bool((found.low[heads] > 0).any()):
             farthest = max(reach[h] for h in heads)
             keys = Keys(seen, low[heads].amin(0).tolist(), _apart(found, heads), farthest)
-        groups.append(Share(_places(sorted(heads)), keys, flat=False))
+        groups.append(Share(places(sorted(heads)), keys, flat=False))
     return groups
 
 
-def _cheapest(heads: list[int], reach: list[float]) -> list[list[int]]:
+def cheapest(heads: list[int], reach: list[float]) -> list[list[int]]:
     """Heads, nearest first, cut into groups: each costs a loop and the farthest reach per head."""
     best: list[tuple[float, int]] = [(0.0, 0)]
     for stop in range(1, len(heads) + 1):
@@ -108,7 +108,7 @@ def _apart(found: Plan, heads: list[int]) -> dict[int, list[Range]]:
     return ranges
 
 
-def _places(heads: list[int]) -> Heads:
+def places(heads: list[int]) -> Heads:
     """As a slice if they are next to each other."""
     if heads[-1] - heads[0] == len(heads) - 1:
         return slice(heads[0], heads[-1] + 1)
