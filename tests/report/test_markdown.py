@@ -24,6 +24,8 @@ from bayesattn.report.markdown import (
     table,
     write,
 )
+from bayesattn.report.table import make_cell
+from bayesattn.verdicts import Outcome
 from tests.ledger.toy import CLAIM, crash, paper, run_study, toy
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +152,21 @@ def test_what_is_not_measured_is_told_with_its_command(ledger):
     assert "not measured" not in text.splitlines()[0]
 
 
+def test_before_its_first_look_a_statement_has_no_verdict(ledger):
+    record = ledger.records["good"]
+    row = record.rows["effect"]
+    for seeds, said in (
+        (row.seeds[:3], "3 of the 4 seeds of the first look"),
+        (row.seeds, "4 seeds"),
+    ):
+        early = replace(row, outcome=Outcome.UNDECIDED, seeds=seeds, interval=None)
+        found = Ledger({"good": replace(record, rows={"effect": early})})
+        cell = make_cell(record.claim, record.claim.statements[0], found, set())
+        assert said in " ".join([cell.verdict, *cell.facts])
+        assert cell.there == (len(seeds) == 4)
+        assert ("not measured yet: [good]" in table([record.claim], found, "")) != cell.there
+
+
 def test_the_readme_has_a_line_for_each_headline_that_was_measured(ledger, monkeypatch):
     names = ("later/effect", "paper/effect")
     monkeypatch.setattr("bayesattn.report.markdown.HEADLINES", names)
@@ -174,6 +191,8 @@ def test_of_several_controls_the_readme_says_how_many_survive(ledger, monkeypatc
     other = replace(claim.statements[1], name="later")
     text = summary([replace(claim, statements=(*claim.statements, other))], ledger, "")
     assert "| **✗ does not survive** 1 of 2, **not measured yet** 1 of 2 | one toy |" in text
+    text = summary([replace(claim, statements=(claim.statements[0], other))], ledger, "")
+    assert "| **not measured yet** | one toy |" in text
 
 
 def test_headlines_are_few_and_one_of_each_claim():
@@ -187,9 +206,9 @@ def test_headlines_are_few_and_one_of_each_claim():
 def test_a_premise_that_no_seed_met_is_said_in_words(ledger):
     record = ledger.records["good"]
     nothing = {"value": None, "interval": None, "comparator": None}
-    row = replace(record.rows["effect"], **nothing, seeds=(), left_out=(0, 1))
+    row = replace(record.rows["effect"], **nothing, seeds=(), left_out=(0, 1, 2, 3))
     none = Ledger({"good": replace(record, rows={"effect": row})})
-    assert "**✓ supported** none of 2 seeds met the premise |" in table([record.claim], none, "")
+    assert "**✓ supported** none of 4 seeds met the premise |" in table([record.claim], none, "")
 
 
 @pytest.mark.parametrize("left", range(len(LEADS)))

@@ -39,6 +39,8 @@ class Cell(NamedTuple):
     firm: bool = False
     problem: str = ""
     """How its measurement crashed."""
+    begun: int = 0
+    """Number of seeds that are there, if the first look needs more."""
 
     @property
     def there(self) -> bool:
@@ -61,6 +63,8 @@ class Cell(NamedTuple):
         """In words, with a symbol."""
         if self.problem:
             return words.ERROR
+        if self.begun:
+            return f"{self.begun} of the {self.own.looks[0]} seeds of the first look"
         if self.row is None:
             return NOT_MEASURED
         if self.row.outcome is None:
@@ -182,13 +186,19 @@ def make_table(claims: Sequence[Claim], ledger: Ledger) -> Table:
 
 
 def make_cell(claim: Claim, own: Statement, ledger: Ledger, firm: set[str]) -> Cell:
-    """A statement with its row, if that was judged by the statement as it is registered."""
+    """A statement with its row, if that was judged by the statement as it is registered.
+
+    Before its first look a statement has no verdict, so its row is not shown.
+    """
     record = ledger.records.get(claim.id)
     if record is None:
         return Cell(claim, own, None)
     row = record.rows.get(own.name)
     if row is None or row.registered != own.hash:
         return Cell(claim, own, None, problem=record.failure.sentence if record.failure else "")
+    seeds = len(row.seeds) + len(row.left_out)
+    if row.outcome is not None and own.empirical and seeds < own.looks[0]:
+        return Cell(claim, own, None, begun=seeds)
     return Cell(claim, own, row, f"{claim.id}/{own.name}" in firm)
 
 
