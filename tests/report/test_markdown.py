@@ -191,6 +191,8 @@ def test_of_several_controls_the_readme_says_how_many_survive(ledger, monkeypatc
     other = replace(claim.statements[1], name="later")
     text = summary([replace(claim, statements=(*claim.statements, other))], ledger, "")
     assert "| **✗ does not survive** 1 of 2, **not measured yet** 1 of 2 | one toy |" in text
+    text = summary([replace(claim, statements=(claim.statements[0], other))], ledger, "")
+    assert "| **not measured yet** | one toy |" in text
 
 
 def test_headlines_are_few_and_one_of_each_claim():

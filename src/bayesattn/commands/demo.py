@@ -22,7 +22,6 @@ from rich.table import Table
 from bayesattn.commands.claims import Claims, Out, Run, Seeds, Workers
 from bayesattn.commands.options import Answer, JsonTarget
 from bayesattn.console import mistakes
-from bayesattn.errors import UserError
 from bayesattn.files import only_one
 from bayesattn.ledger.engines import default_workers
 from bayesattn.ledger.following import follow
@@ -126,8 +125,6 @@ class Demo:
             if opens:
                 webbrowser.open(page.resolve().as_uri())
         else:
-            if self.only or self.skip or self.seeds:
-                raise UserError("--only, --skip and --seeds choose among claims: pass --all, too.")
             with mistakes():
                 self.out.mkdir(parents=True, exist_ok=True)
                 with only_one(self.out, "the demo"):

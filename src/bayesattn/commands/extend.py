@@ -23,7 +23,6 @@ from bayesattn.models.extend import AS_IS
 from bayesattn.models.extend_fit import Diagnosis
 from bayesattn.models.hugging_face import longest_input
 from bayesattn.models.open import find, language_config, open_language
-from bayesattn.stats import wilson_interval
 from bayesattn.system import GIBIBYTE
 
 WORST = 5
@@ -216,5 +215,4 @@ def measured_lines(measured: Sequence[Measured]) -> list[Any]:
 
 
 def _found(row: dict[str, Any]) -> str:
-    low, high = wilson_interval(row["found"], row["asked"])
-    return f"{row['found']}/{row['asked']} ({low:.2f}…{high:.2f})"
+    return f"{row['found']}/{row['asked']} ({row['low']:.2f}…{row['high']:.2f})"

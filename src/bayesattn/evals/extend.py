@@ -229,7 +229,9 @@ class Measured:
             loss = float(self.loss(start, stop).mean())
             row = {"length": stop, "found": correct, "asked": total, "loss": loss}
             row |= {"from": start, "perplexity": math.exp(loss)}
-            rows.append(row | wilson_interval(correct, total)._asdict())
+            # of needles that stand nowhere before a length nothing is known
+            share = wilson_interval(correct, total) if total else Interval(0.0, 1.0)
+            rows.append(row | share._asdict())
         low, high = self.lost_interval or (None, None)
         lost = {"bits": self.lost, "low": low, "high": high}
         depths = [

@@ -122,8 +122,8 @@ def summary(claims: Sequence[Claim], ledger: Ledger, pages: str) -> str:
 
 def _briefly(cells: Sequence[Cell]) -> str:
     """One verdict with its number; of several, how many have which verdict."""
-    if len(cells) == 1 and cells[0].row:
-        return f"**{cells[0].verdict}** {'; '.join(cells[0].numbers)}"
+    if len(cells) == 1:
+        return f"**{cells[0].verdict}** {'; '.join(cells[0].numbers)}".rstrip()
     found = Counter(cell.verdict.removesuffix(f" {words.FIRM}") for cell in cells)
     return ", ".join(f"**{said}** {n} of {len(cells)}" for said, n in found.items()) or "–"
 
