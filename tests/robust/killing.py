@@ -126,7 +126,7 @@ def there(folder):
 
 
 def until_it_works(pid, folder):
-    """Wait until a file is written that is no lock, which takes an engine seconds, or to the end."""
+    """Wait until a file but a lock is written, which takes an engine seconds, or to the end."""
 
     def written():
         files = (path for path in folder.rglob("*") if path.is_file())
