@@ -204,6 +204,25 @@ def test_one_document_keeps_its_end_for_evaluation(tmp_path):
     assert [len(document) for document in store.documents("train")] == [901]
 
 
+def test_the_end_that_is_held_out_is_never_whole_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(building, "BATCH", 2**14)
+    tokens = (np.arange(2**21) % 250).astype("<u2")
+    tokens.tofile(tmp_path / "train.tokens")
+    np.zeros(1, "<i8").tofile(tmp_path / "train.starts")
+    counts = {split: {"tokens": 0, "documents": 0, "bytes": 0} for split in SPLITS}
+    counts["train"] = {"tokens": len(tokens), "documents": 1, "bytes": len(tokens)}
+    tracemalloc.start()
+    building._hold_out_the_end(tmp_path, counts, 7, "<u2")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**18
+    kept, end = np.split(tokens, [len(tokens) - len(tokens) // 10])
+    held = np.fromfile(tmp_path / "heldout.tokens", "<u2")
+    assert np.array_equal(held, [7, *end[end != 7]])
+    assert np.array_equal(np.fromfile(tmp_path / "train.tokens", "<u2"), kept)
+    assert [counts[split]["tokens"] for split in SPLITS] == [len(kept), len(held)]
+
+
 def test_several_documents_of_which_none_is_held_out_by_its_hash(tmp_path):
     texts = [text for text in (f"text {number}" for number in range(30)) if not is_held_out(text)]
     store = prepare(write_lines(tmp_path / "a.jsonl", texts), BYTES, tmp_path)

@@ -126,10 +126,11 @@ def there(folder):
 
 
 def until_it_works(pid, folder):
-    """Wait until something is written but locks, which takes an engine seconds, or all is done."""
+    """Wait until a file but a lock is written, which takes an engine seconds, or to the end."""
 
     def written():
-        return {path for path in folder.rglob("*") if not path.name.startswith(".lock")}
+        files = (path for path in folder.rglob("*") if path.is_file())
+        return {path for path in files if not path.name.startswith(".lock")}
 
     before = written()
     with suppress(OSError):  # it just moved a folder

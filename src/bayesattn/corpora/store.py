@@ -40,7 +40,11 @@ SALT = "bayesattn 359"
 ABANDONED = 3600.0
 """Seconds after which an unfinished store counts as abandoned."""
 BATCH = 2**20
+<<<<<<< HEAD
 """Number of characters that are tokenised together, roughly."""
+=======
+"""Characters that are tokenised together, or a few more; tokens that are copied together."""
+>>>>>>> robust
 
 
 FIELDS = {"source": str, "tokenizer": str, "start": int, "dtype": str, "train": dict}
@@ -275,17 +279,21 @@ def _hold_out_the_end(
     moved = train["tokens"] // HELD_OUT
     if not moved:
         return
-    path = folder / "train.tokens"
-    kept = train["tokens"] - moved
-    end = np.fromfile(path, dtype, offset=kept * np.dtype(dtype).itemsize)
-    end = np.concatenate([np.array([start], dtype), end[end != start]])
-    end.tofile(folder / "heldout.tokens")
-    os.truncate(path, kept * np.dtype(dtype).itemsize)
+    path, held = folder / "train.tokens", 1
+    kept, width = train["tokens"] - moved, np.dtype(dtype).itemsize
+    with path.open("rb") as file, (folder / "heldout.tokens").open("wb") as end:
+        _append(end, [start], dtype)
+        file.seek(kept * width)
+        while len(part := np.fromfile(file, dtype, BATCH)):
+            rest = part[part != start]
+            end.write(rest.tobytes())
+            held += len(rest)
+    os.truncate(path, kept * width)
     starts = np.fromfile(folder / "train.starts", "<i8")
     starts[starts < kept].tofile(folder / "train.starts")
     np.zeros(1, "<i8").tofile(folder / "heldout.starts")
     share = moved / train["tokens"]
-    heldout.update(tokens=len(end), documents=1, bytes=round(share * train["bytes"]))
+    heldout.update(tokens=held, documents=1, bytes=round(share * train["bytes"]))
     train.update(tokens=kept, documents=int((starts < kept).sum()))
     train["bytes"] -= heldout["bytes"]
 

@@ -88,6 +88,6 @@ def block_rows(decay: Tensor, temper: Tensor | None, offset: int, most: int) -> 
         ends[..., -1] = own[..., -1]
         gone = (starts - ends).amax((0, 2)) * steepest
         most = max(1, most // 2)
-        far: list[bool] = (gone > _RANGE / 2).tolist()  # pyright: ignore[reportUnknownMemberType]
-        found = [most if one else n for n, one in zip(found, far, strict=True)]
+        far = gone > _RANGE / 2
+        found = [most if far[head] else n for head, n in enumerate(found)]
     return found
