@@ -40,11 +40,7 @@ SALT = "bayesattn 359"
 ABANDONED = 3600.0
 """Seconds after which an unfinished store counts as abandoned."""
 BATCH = 2**20
-<<<<<<< HEAD
-"""Number of characters that are tokenised together, roughly."""
-=======
-"""Characters that are tokenised together, or a few more; tokens that are copied together."""
->>>>>>> robust
+"""Number of characters that are tokenised, and of tokens that are copied, together, roughly."""
 
 
 FIELDS = {"source": str, "tokenizer": str, "start": int, "dtype": str, "train": dict}
