@@ -262,15 +262,15 @@ def test_rows_are_recomputed_and_not_only_repeated(monkeypatch):
     assert home[EAGER] is attend
 
 
-def test_keys_that_attention_changes_are_not_those_it_attends_with(monkeypatch):
+@pytest.mark.parametrize(("name", "sizes"), [("turned_keys", (2, 1)), ("values", (1, 2))])
+def test_what_attention_changes_is_not_what_it_attends_with(monkeypatch, name, sizes):
     plain = Listener.update
 
     def update(self, *given, **options):
-        k, v = plain(self, *given, **options)
-        return 2 * k, v
+        return tuple(a * x for a, x in zip(sizes, plain(self, *given, **options), strict=True))
 
     monkeypatch.setattr(Listener, "update", update)
-    assert "turned_keys" in check_prompts(subject_of("llama"), PROMPTS).refused
+    assert name in check_prompts(subject_of("llama"), PROMPTS).refused
 
 
 def test_models_that_put_out_no_numbers():
