@@ -17,6 +17,10 @@ class RunError(TrainingError):
     """The folder has no such run, or the run is locked."""
 
 
+class MissingModelError(UserError):
+    """A model of the bank is not trained here."""
+
+
 class BusyRunError(RunError):
     """Another process is training the run."""
 

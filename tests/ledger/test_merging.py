@@ -5,11 +5,12 @@ import json
 import pytest
 
 from bayesattn.claims import Tier, UserError
+from bayesattn.errors import MissingModelError
 from bayesattn.files import parse
 from bayesattn.ledger.judging import judge_seeds
 from bayesattn.ledger.merging import add_seeds
 from bayesattn.ledger.runner import run_claims
-from tests.ledger.toy import statement, toy
+from tests.ledger.toy import run_study, statement, toy
 
 STUDY = toy()
 
@@ -86,3 +87,12 @@ def test_a_registration_that_changed_since_is_found(machines, monkeypatch):
     monkeypatch.setitem(globals(), "STUDY", toy(statements=(statement(limit=7.0),)))
     with pytest.raises(UserError, match="before toy/effect was registered as it is"):
         add_seeds(theirs, ours, find)
+
+
+def test_seeds_of_another_machine_are_judged_without_the_models_of_the_bank(tmp_path):
+    def absent(self, tier, numbers):
+        raise MissingModelError("The bank has no toy.")
+
+    record = run_study(toy("players", exhibits=absent), Tier.FULL, tmp_path)
+    assert record.failure is None and record.rows["effect"].outcome == "yes"
+    assert record.exhibits == ()

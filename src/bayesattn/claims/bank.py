@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bayesattn.checks import registered
-from bayesattn.errors import UserError
+from bayesattn.errors import MissingModelError, UserError
 from bayesattn.evals.fidelity import measure
 from bayesattn.files import read_json, write_json
 from bayesattn.ledger.trained import DIGITS, TunnelTraining
@@ -100,7 +100,7 @@ class BankTraining(TunnelTraining):
     def found(self) -> Self:
         """Itself, if it is trained: for claims, which do not train it."""
         if self.known() is None:
-            raise UserError(
+            raise MissingModelError(
                 f"The bank has no {self.name} with seed {self.config.seed}: train it with "
                 f"`{self.command}`."
             )

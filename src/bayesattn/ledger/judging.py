@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesattn.drawing import Picture, house_style, save_picture
+from bayesattn.errors import MissingModelError
 from bayesattn.files import sha256, write_json
 from bayesattn.ledger.jobs import failure, one_thread
 from bayesattn.ledger.ledger import ExhibitFile, Failure, FigureFile, Record, Row
@@ -151,7 +152,11 @@ def draw_figures(
 def _exhibits(
     study: AnyStudy, tier: Tier, found: Mapping[int, Any], folder: Path
 ) -> Iterator[ExhibitFile]:
-    for exhibit in study.exhibits(tier, found):
+    try:
+        drawn = [*study.exhibits(tier, found)]
+    except MissingModelError:  # seeds came from another machine: numbers need no model, players do
+        return
+    for exhibit in drawn:
         file = f"exhibits/{study.claim.id}-{exhibit.kind}.json"
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         write_json(folder / file, exhibit.data)
