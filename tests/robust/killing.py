@@ -130,7 +130,7 @@ def until_it_works(pid, folder):
 
     def written():
         files = (path for path in folder.rglob("*") if path.is_file())
-        return {path for path in files if not path.name.startswith(".lock")}
+        return {path for path in files if not path.name.startswith(".")}  # locks
 
     before = written()
     with suppress(OSError):  # it just moved a folder

@@ -154,6 +154,23 @@ def test_wrong_words_on_the_command_line_are_refused_in_a_sentence(
     assert os.listdir(tmp_path) == ["work"]  # nothing was written elsewhere
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["probe", "a" * 300],
+        ["lm", "passkey", "9" * 5000, "--lengths", "1x"],
+        ["lm", "train", "tiny", "--steps", "1", "--corpus", "\ud800"],
+        ["prior", "draw", "ggd", "--length", "9" * 30],
+    ],
+    ids=lambda words: words[0],
+)
+def test_names_that_no_file_can_have_get_one_sentence(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("bayesattn: ") and told.count("\n") == 1 and len(told) < 200
+
+
 WRONG = (Path(__file__).parent / "wrong_words.txt").read_text().splitlines()
 """What people type wrongly, by hand."""
 

@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if isinstance(error, ImportError):
             error = missing_extra(error) or error
-        error = _no_room(error) or error
+        error = _no_room(error) or _no_name(error) or error
         if not isinstance(error, UserError) or os.environ.get("BAYESATTN_DEBUG") == "1":
             raise error
         print(f"bayesattn: {error}", file=sys.stderr)
@@ -135,6 +135,18 @@ def _no_room(error: Exception) -> Exception | None:
     # torch has no class of its own for the memory of a CPU
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
         return UserError("There is not enough memory for this: choose smaller sizes.")
+    return None
+
+
+def _no_name(error: Exception) -> Exception | None:
+    """A sentence about words that no file can have as its name; None elsewhere."""
+    from bayesattn.errors import UserError
+
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        start = ascii(str(error.filename))[:40]
+        return UserError(f"{start}… is longer than the name of a file can be: choose another.")
+    if isinstance(error, UnicodeEncodeError):
+        return UserError(f"{error.object[error.start]!a} is no character: leave it out.")
     return None
 
 

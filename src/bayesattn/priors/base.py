@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bayesattn.checks import at_least, readable
+from bayesattn.checks import LONGEST, at_least, readable, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,6 +118,8 @@ class Prior(nn.Module, ABC):
 
     def draw(self, length: int = 128, ax: "Axes | None" = None) -> "Axes":
         """Draw the prior normalised over distances 0 .. length-1, one line per head."""
+        if length > LONGEST:
+            raise ValueError(f"length must be at most {LONGEST:,}, not {shortened(length)}")
         axes: Any = ax
         if ax is None:
             pyplot: Any = import_module("matplotlib.pyplot")
