@@ -90,7 +90,7 @@ def test_readme_model_and_retrofit_work_with_the_core_only(core_python, tmp_path
 
 @pytest.mark.slow
 def test_the_laboratory_names_its_extra(core_python, tmp_path):
-    for command in (["tunnel", "train", "hmm"], ["lm", "zoo"], ["claims", "list"]):
+    for command in (["tunnel", "train", "hmm", "--out", "RUN"], ["lm", "zoo"], ["claims", "list"]):
         done = run(core_python, "-m", "bayesattn", *command, cwd=tmp_path)
         assert done.returncode == 2, done.stderr
         assert done.stderr.strip().endswith("pip install 'bayesattn[lab]'")

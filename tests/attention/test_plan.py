@@ -7,7 +7,7 @@ import torch
 
 from bayesattn import SSMax
 from bayesattn.attention.kernels import dense
-from bayesattn.attention.kernels.strided.heads import Keys, _cheapest, shares
+from bayesattn.attention.kernels.strided.heads import Keys, cheapest, shares
 from bayesattn.attention.kernels.strided.plan import plan
 from bayesattn.attention.terms import Terms
 from bayesattn.attention.visibility import Visibility
@@ -217,9 +217,9 @@ def test_ranges_of_several_blocks_are_joined():
     assert Keys(seen).ranges(48, 64) == [(0, 64)]
 
 
-def test_groups_are_the_cheapest():
+def test_groups_are_thecheapest():
     reach = [10.0, 12.0, 500.0, 520.0]
     order = sorted(range(4), key=lambda h: reach[h])
-    assert sorted(map(sorted, _cheapest(order, reach))) == [[0, 1], [2, 3]]
-    assert _cheapest([0], reach) == [[0]]
-    assert len(_cheapest(order, [1.0, 2.0, 3.0, 4.0])) == 1
+    assert sorted(map(sorted, cheapest(order, reach))) == [[0, 1], [2, 3]]
+    assert cheapest([0], reach) == [[0]]
+    assert len(cheapest(order, [1.0, 2.0, 3.0, 4.0])) == 1

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bayesattn.commands import bayes as bayes_commands
-from bayesattn.commands import quick
+from bayesattn.commands import names
 from bayesattn.commands.main import main
 from bayesattn.probes.bayes import examination
 from bayesattn.source import Source
@@ -25,7 +25,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def tiny(monkeypatch):
     source = Source(name="tiny", kind="folder", location="tiny")
-    for module in (quick, bayes_commands):
+    for module in (names, bayes_commands):
         monkeypatch.setattr(module, "find", lambda name: source)
     monkeypatch.setattr(bayes_commands, "load", lambda source, **options: subject())
 

@@ -98,7 +98,7 @@ def test_a_horizon_reaches_the_model(model, capsys, monkeypatch):
     for found, horizon in zip(kept, (None, 128), strict=True):
         assert found.config.ssmax_horizon == horizon
         assert {layer.self_attn.ssmax.horizon for layer in found.model.layers} == {horizon}
-    assert "one length" in mistake(capsys, "passkey", model, "--ssmax-horizon", "1x,2x")
+    assert "a multiple such as 8x" in mistake(capsys, "passkey", model, "--ssmax-horizon", "1x,2x")
 
 
 def test_passkey_options_reach_the_measurement(model, capsys):
@@ -144,7 +144,7 @@ def test_mistakes_get_one_sentence(model, capsys, folder):
     assert "allow more memory" in mistake(capsys, "passkey", model, "--memory", "0.01")
     for name in ("passkey", "perplexity"):
         assert "must end in" in mistake(capsys, name, model, "--figure", "a.jpg")
-    assert "one length" in mistake(capsys, "perplexity", model, "--length", "1x,2x")
+    assert "a multiple such as 8x" in mistake(capsys, "perplexity", model, "--length", "1x,2x")
     assert "fewer than" in mistake(capsys, "perplexity", model, "--length", "1000000x")
     assert "no corpus gone" in mistake(capsys, "perplexity", model, "--text", "gone")
     assert "1 or more" in mistake(capsys, "perplexity", model, "--sequences", 0)

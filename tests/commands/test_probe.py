@@ -156,7 +156,7 @@ def test_mistakes_get_one_sentence(runs, capsys, folder):
     assert "no step 99" in mistake(capsys, runs / "lstm", "--step", "99")
     assert "64 or more" in mistake(capsys, runs / "lstm", "--sequences", "3")
     assert "no folder to write in" in mistake(capsys, runs / "lstm", "--out", "a/b.html")
-    assert "no folder to write in" in mistake(capsys, runs / "lstm", "--json", "a/b.json")
+    assert "there is no folder a" in mistake(capsys, runs / "lstm", "--json", "a/b.json")
     (folder / "note").write_text("")
     assert "ends in .html, or a folder" in mistake(capsys, runs / "lstm", "--out", "note")
     shutil.copytree(runs / "lstm", folder / "empty")
@@ -356,6 +356,7 @@ def test_from_the_cache_alone(monkeypatch):
 def test_mistakes_about_language_models_get_one_sentence(models, capsys, folder):
     one = models[0]
     assert "no folder to write in" in mistake(capsys, one, "--out", "a/b.html")
+    (folder / "x").write_text("def f():")
     assert "leave out --domain" in mistake(capsys, one, "--prompts", "x", "--domain", "code")
     assert "x.txt" in mistake(capsys, one, "--prompts", "x.txt")
     assert "no layer 9" in mistake(capsys, one, *FAST, "--layers", "9")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bayesattn.commands import quick
+from bayesattn.commands import names
 from bayesattn.commands import sula as sula_commands
 from bayesattn.commands.main import main
 from bayesattn.source import Source
@@ -24,7 +24,7 @@ def model(tmp_path, monkeypatch):
         return subject()
 
     monkeypatch.setattr(sula_commands, "load", load)
-    monkeypatch.setattr(quick, "find", lambda name: Source(name=name, kind="folder", location=name))
+    monkeypatch.setattr(names, "find", lambda name: Source(name=name, kind="folder", location=name))
     return asked
 
 
@@ -94,4 +94,5 @@ def test_mistakes_are_one_sentence(words, message, capsys):
 
 def test_no_model_is_the_default(model, capsys):
     assert main(["sula", *SMALL, "--no-controls", "--random-init", "3"]) == 0
-    assert model[0] == (None, {"device": "cpu", "random_init": 3, "revision": None})
+    options = {"device": "cpu", "dtype": None, "random_init": 3, "revision": None}
+    assert model[0] == (None, options)

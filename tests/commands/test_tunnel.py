@@ -140,7 +140,7 @@ def test_nothing_is_read_from_states_that_are_not_the_models(runs, capsys, folde
 
 def test_mistakes_get_one_sentence(runs, capsys, folder):
     assert "no run in nowhere" in mistake(capsys, "fidelity", "nowhere")
-    assert "multiple such as 10x" in mistake(capsys, "fidelity", runs / "hmm", "--length", "ten")
+    assert "a multiple such as 8x" in mistake(capsys, "fidelity", runs / "hmm", "--length", "ten")
     assert "alphabet of 5" in mistake(capsys, "fidelity", runs / "bijection", "--length", "10x")
     assert "no step 7" in mistake(capsys, "fidelity", runs / "hmm", "--step", "7")
     assert "2 or more" in mistake(capsys, "fidelity", runs / "hmm", "--sequences", "1")

@@ -88,12 +88,15 @@ def test_where_names_clash_the_tunnel_says_its_own(capsys):
     ("words", "sentence"),
     [
         (["nope"], "There is no tunnel 'nope': choose one of bijection, "),
-        (["bijection", "--architecture", "gru"], "unknown architecture 'gru'"),
+        (["bijection", "--architecture", "gru", "--out", "run"], "unknown architecture 'gru'"),
         (
-            ["bijection", "--architecture=lstm", "--prior", "ggd"],
+            ["bijection", "--architecture=lstm", "--prior", "ggd", "--out", "run"],
             "only the transformer has prior",
         ),
-        (["bijection", "--architecture", "lstm", "--exempt", "header"], "only the transformer has"),
+        (
+            ["bijection", "--architecture", "lstm", "--exempt", "header", "--out", "run"],
+            "only the transformer has",
+        ),
         (["bijection", "--alphabet", "1", "--out", "run"], "alphabet must be"),
         (["bijection", "--alphabet", "5", "--length", "6", "--out", "run"], "length 6 needs more"),
         (["bijection", "--prior", "alibi", "--out", "run"], "unknown prior 'alibi'"),

@@ -84,7 +84,7 @@ def test_saving_leaves_no_other_file_and_ordinary_permissions(path, records):
 
 
 def test_a_missing_ledger_says_how_to_make_one(path):
-    with pytest.raises(UserError, match="no ledger at .*: run `bayesattn demo`"):
+    with pytest.raises(UserError, match="no ledger at .*: `bayesattn claims run` writes one"):
         Ledger.load(path)
 
 

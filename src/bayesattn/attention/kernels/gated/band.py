@@ -64,7 +64,8 @@ def differentiate_tilted(piece: Piece, slopes: Slopes, *, skip: bool) -> Gradien
         found = _differentiate(piece.heads(some), own, rows, keys)
         for whole, part in zip(total, found, strict=True):
             if whole is not None and part is not None:
-                whole[some if whole is dtable else (slice(None), some)] = part
+                place = some if whole is dtable else (slice(None), some)
+                whole[place] = part.to(whole.dtype)  # gates may be wider than queries
     return total
 
 
