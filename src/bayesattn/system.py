@@ -69,6 +69,14 @@ def keep_memory() -> bool:
     return bool(kept)
 
 
+def release_memory() -> None:
+    """Give freed memory back to the system; with C libraries other than glibc nothing happens."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError):
+        return
+
+
 def peak_bytes(call: Callable[[], Any]) -> int:
     """Peak of torch's CPU memory during `call`, in bytes beyond the memory before.
 

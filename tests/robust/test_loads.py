@@ -6,12 +6,12 @@ import pytest
 
 from tests.robust.common import TORTURE, run
 
-QUICK = {"metrics": (3, 40, 1), "attend": (300, 60, 1)}
+QUICK = {"metrics": (3, 40, 1), "corpus": (40, 600, 0), "attend": (300, 60, 1)}
 ALL = {
     "metrics": (100, 40, 1),
     "runs": (500, 200, 8),
     "prompts": (200_000, 300, 0),
-    "corpus": (1024, 200, 0),
+    "corpus": (1024, 600, 0),
     "attend": (10_000, 60, 0),
 }
 """Of each load: how much, MiB that it may take, MiB that its page may have."""

@@ -84,7 +84,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_files(here, capsys):
         with full():
             code = main([*map(str, words)])
         *plan, err = capsys.readouterr().err.splitlines()
-        assert code == 2 and len(plan) in (0, 2), (words, code, plan, err)
+        assert code == 2 and len(plan) <= 2, (words, code, plan, err)  # what it is going to do
         assert "Traceback" not in err and err.startswith("bayesattn: Cannot "), (words, err)
         assert "File too large" in err or "IoError" in err or "FileTooLarge" in err, err
     assert not [path for path in here.rglob(".tmp*") if path.is_dir()]

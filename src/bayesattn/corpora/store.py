@@ -29,6 +29,7 @@ from bayesattn.corpora.packages import name_of
 from bayesattn.corpora.text import CorpusError, Part, listing, parts
 from bayesattn.corpora.tokenizers import encode, fingerprint, start_token
 from bayesattn.files import TEMPORARY, read_json, remove, sha256, sync, write_json
+from bayesattn.system import release_memory
 
 Split = Literal["train", "heldout"]
 FORMAT = 1
@@ -248,6 +249,7 @@ def to_be_held_out(part: Part, alone: bool) -> bool:
 def _tokenised(source: str, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[Part, list[int]]]:
     for batch in _batches(source):
         yield from zip(batch, encode(tokenizer, [part.text for part in batch]), strict=True)
+        release_memory()  # tokenizers leaves holes that glibc keeps: gigabytes after a long text
 
 
 def _batches(source: str) -> Iterator[list[Part]]:
